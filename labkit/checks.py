@@ -1,0 +1,221 @@
+"""Exercise checks that a wrong kernel cannot pass."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from labkit import progress
+from labkit.errors import LabError
+
+GUARD = 64  # elements before and after an output that nobody may touch
+
+
+class WrongAnswer(LabError):
+    """An exercise's kernel or value is wrong: what was found, what was expected, where to look."""
+
+
+def tolerance(dtype, reduction: int, magnitude: float) -> float:
+    """The largest error that rounding explains: absolute, for values of this `magnitude`.
+
+    A chain of `reduction` roundings errs by about √reduction half-ulps; 16 leaves room for the order of additions
+    and for fast math, and none for a missing term. The bound follows the data: zeros fail, however small the answer.
+    """
+    return 16 * float(np.finfo(dtype).eps) * np.sqrt(reduction) * magnitude
+
+
+def poisoned(shape, dtype) -> np.ndarray:
+    """An output to be filled: NaN where the type has one, else its smallest value, so that gaps show."""
+    dtype = np.dtype(dtype)
+    poison = np.nan if dtype.kind == "f" else np.iinfo(dtype).min
+    return np.full(shape, poison, dtype)
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """‖found − expected‖ / ‖expected‖ in float64, block by block so that large arrays fit in memory."""
+    difference = total = 0.0
+    step = 1 << 22
+    found, expected = found.reshape(-1), expected.reshape(-1)
+    for i in range(0, expected.size, step):
+        e = expected[i : i + step].astype(np.float64)
+        difference += float(np.sum((found[i : i + step].astype(np.float64) - e) ** 2))
+        total += float(np.sum(e**2))
+    return float(np.sqrt(difference / total)) if total else float(np.sqrt(difference))
+
+
+def assert_close(found, expected, *, reduction: int = 1, where: str = "", dtype=None) -> float:
+    """Raise WrongAnswer unless `found` is `expected` but for rounding; returns the relative error.
+
+    expected   float64, the reference
+    reduction  how many terms each element sums (1 for elementwise work)
+    dtype      the precision of the arithmetic (default: that of `found`)
+
+    NaN, zeros, an untouched or partly filled output, another shape or an integer output for a float answer fail.
+    """
+    found, expected = np.asarray(found), np.asarray(expected)
+    prefix = f"{where}: " if where else ""
+    if found.shape != expected.shape:
+        raise WrongAnswer(f"{prefix}the shape is {found.shape}, expected {expected.shape}")
+    if found.dtype.kind != "f" and expected.dtype.kind == "f":
+        raise WrongAnswer(f"{prefix}the values are {found.dtype}, expected floats")
+    wrong = _wrong(found, expected, dtype or found.dtype, reduction)
+    if wrong.size:
+        raise WrongAnswer(prefix + _first_difference(found, expected, wrong))
+    return relative_error(found, expected)
+
+
+def _wrong(found, expected, dtype, reduction) -> np.ndarray:
+    """Flat indices of elements beyond tolerance. `not (≤)` rather than `>`: NaN compares false either way."""
+    if found.dtype.kind != "f":
+        return np.flatnonzero(found != expected)
+    finite = expected[np.isfinite(expected)]
+    magnitude = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    scale = np.maximum(np.abs(expected), magnitude)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(found.astype(np.float64) - expected) <= tolerance(dtype, reduction, 1.0) * scale
+    return np.flatnonzero(~(close | (found == expected)))
+
+
+def _first_difference(found, expected, wrong) -> str:
+    index = tuple(int(i) for i in np.unravel_index(wrong[0], expected.shape))
+    at = f"[{', '.join(map(str, index))}]"
+    share = f"{wrong.size} of {expected.size} elements are wrong"
+    untouched = poisoned(1, found.dtype)[0]
+    got = found[index]
+    if np.isnan(got) if found.dtype.kind == "f" else got == untouched:
+        hint = "never written, or NaN" if found.dtype.kind == "f" else "never written"
+        return f"{share}; the first is {at}: {hint}, expected {expected[index]:.8g}"
+    return f"{share}; the first is {at}: found {got:.8g}, expected {expected[index]:.8g}"
+
+
+def assert_unchanged(device_arrays: Sequence, originals: Sequence[np.ndarray], where: str = "") -> None:
+    """Raise WrongAnswer if a kernel wrote into one of its inputs."""
+    for position, (array, original) in enumerate(zip(device_arrays, originals, strict=True)):
+        now = array.copy_to_host() if hasattr(array, "copy_to_host") else np.asarray(array)
+        if not np.array_equal(now, original, equal_nan=original.dtype.kind == "f"):
+            prefix = f"{where}: " if where else ""
+            raise WrongAnswer(f"{prefix}input number {position} was changed; a kernel writes its output only")
+
+
+def check_kernel(
+    kernel,
+    *,
+    inputs: Callable[..., tuple],
+    reference: Callable[..., np.ndarray],
+    launches: Sequence[tuple],
+    cases: Sequence[tuple],
+    dtype: str = "float32",
+    reduction: int = 1,
+    exercise: str = "",
+) -> bool:
+    """Check a kernel(*inputs, out) on every case with every launch configuration; True if it is right.
+
+    inputs     inputs(rng, *case) -> the arrays and scalars before `out`
+    reference  reference(*inputs) -> the answer, computed in float64 (arrays arrive as float64)
+    launches   launch(*case) -> (grid, block), one function a configuration
+    cases      the shapes; take odd ones
+    exercise   the exercise's name: solved is remembered as progress
+
+    Each output is poisoned, and guarded on both sides. An untouched skeleton (its `...` still there) prints
+    "not attempted" and returns False. A wrong kernel raises WrongAnswer.
+    """
+    name = _function(kernel).__name__
+    if is_skeleton(kernel):
+        print(f"{exercise or name}: not attempted (replace the `...` in {name})")
+        return False
+    for case in cases:
+        for launch in launches:
+            _check_launch(kernel, case, launch(*case), inputs, reference, dtype, reduction)
+    progress.solved(exercise)
+    print(
+        f"{exercise or name}: right, on {len(cases)} shapes with {len(launches)} launch configurations each"
+    )
+    return True
+
+
+def _check_launch(kernel, case, configuration, inputs, reference, dtype, reduction) -> None:
+    from numba import cuda
+
+    grid, block = configuration
+    arguments = inputs(np.random.default_rng(sum(case)), *case)
+    exact = [a.astype(np.float64) if _is_float_array(a) else a for a in arguments]
+    expected = np.asarray(reference(*exact))
+    where = f"{_function(kernel).__name__}[{grid}, {block}] on {case[0] if len(case) == 1 else case}"
+    on_device = [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    fence, out = guarded(expected.shape, dtype)
+    try:
+        kernel[grid, block](*on_device, out)
+        cuda.synchronize()
+    except IndexError as e:
+        raise WrongAnswer(
+            f"{where}: a thread reaches past the end of an array ({e}); is the bounds guard there?"
+        ) from e
+    except Exception as e:  # the learner's kernel may fail in any way that Python or numba knows
+        lines = [line.strip() for line in str(e).splitlines() if line.strip()]
+        raise WrongAnswer(f"{where}: does not run ({type(e).__name__}: {' '.join(lines[:3])})") from e
+    assert_close(out.copy_to_host(), expected, reduction=reduction, where=where)
+    assert_fence(fence, expected.size, where)
+    arrays = [(d, a) for d, a in zip(on_device, arguments, strict=True) if isinstance(a, np.ndarray)]
+    assert_unchanged([d for d, _ in arrays], [a for _, a in arrays], where)
+
+
+def guarded(shape, dtype):
+    """A poisoned output on the device, and the larger array that holds it between two guard bands."""
+    from numba import cuda
+
+    size = int(np.prod(shape))
+    fence = cuda.to_device(poisoned(size + 2 * GUARD, dtype))
+    return fence, fence[GUARD : GUARD + size].reshape(shape)
+
+
+def assert_fence(fence, size: int, where: str = "") -> None:
+    """Raise WrongAnswer if anything was written beside a guarded output."""
+    host = fence.copy_to_host()
+    bands = np.concatenate([host[:GUARD], host[GUARD + size :]])
+    written = ~np.isnan(bands) if host.dtype.kind == "f" else bands != poisoned(1, host.dtype)[0]
+    if written.any():
+        side = "before the start" if np.flatnonzero(written)[0] < GUARD else "past the end"
+        raise WrongAnswer(f"{where}: the kernel wrote {side} of its output; is the bounds guard there?")
+
+
+def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, unit: str = "") -> bool:
+    """Check a number that the learner worked out; True if it lies `within` (relative) of what is expected."""
+    if answer is ...:
+        print(f"{exercise}: not attempted (replace the `...`)")
+        return False
+    if not isinstance(answer, (int, float, np.number)) or isinstance(answer, bool) or not np.isfinite(answer):
+        raise WrongAnswer(f"{exercise}: found {answer!r}, expected a number{f' in {unit}' * bool(unit)}")
+    if abs(answer - expected) > within * abs(expected):
+        raise WrongAnswer(
+            f"{exercise}: {answer:g} {unit} is not within {within:.0%} of the answer; count again".replace(
+                "  ", " "
+            )
+        )
+    progress.solved(exercise)
+    print(f"{exercise}: right ({expected:g} {unit})".replace(" )", ")"))
+    return True
+
+
+def is_skeleton(kernel) -> bool:
+    """Whether the statement `...` still stands in the kernel's (or function's) body."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(_function(kernel))))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    return any(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+        for node in ast.walk(tree)
+    )
+
+
+def _function(kernel):
+    """The Python function under a kernel, be it numba.cuda's, the simulator's or njit's."""
+    return getattr(kernel, "py_func", kernel)
+
+
+def _is_float_array(a) -> bool:
+    return isinstance(a, np.ndarray) and a.dtype.kind == "f"

@@ -1,0 +1,125 @@
+"""The command line: doctor, lab, run, plots, progress."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from labkit import device, doctor, figures, notebooks, progress
+from labkit.errors import LabError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. Returns 0, or 2 after one line on stderr that says what is wrong and what to do."""
+    arguments = _parser().parse_args(argv)
+    os.environ["LABKIT_COMMAND"] = " ".join(["labkit", *(sys.argv[1:] if argv is None else argv)])
+    try:
+        return arguments.command(arguments) or 0
+    except LabError as e:
+        print(f"labkit: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("labkit: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "labkit", description="A hands-on course in CUDA kernels: launch, select, fuse."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(command, **kwargs):
+        sub = commands.add_parser(command.__name__.strip("_"), help=command.__doc__.splitlines()[0], **kwargs)
+        sub.set_defaults(command=command)
+        return sub
+
+    add(_doctor)
+    lab = add(_lab)
+    lab.add_argument("--desk", type=Path, default=Path("work"), help="the desk's folder (default: work)")
+    lab.add_argument("jupyter", nargs=argparse.REMAINDER, help="after --: options for JupyterLab itself")
+    run = add(_run)
+    run.add_argument("chapters", nargs="*", metavar="CHAPTER", help="such as 02 (default: all)")
+    run.add_argument("--record", action="store_true", help="store what is measured in data/ (needs a GPU)")
+    run.add_argument("--inplace", action="store_true", help="store the outputs in the chapter (needs no GPU)")
+    run.add_argument("--out", type=Path, default=Path("out"), help="folder of results (default: out)")
+    plots = add(_plots)
+    plots.add_argument("--out", type=Path, default=Path("slides"), help="folder of figures (default: slides)")
+    plots.add_argument("--format", default="png", help="svg, png, pdf, or several with commas (default: png)")
+    plots.add_argument("--theme", default="light", help="light or dark (default: light)")
+    plots.add_argument("--device", help="slug of a folder in data/ (default: nvidia-h200)")
+    add(_progress)
+    return parser
+
+
+def _doctor(arguments) -> int:
+    """say what this machine is, and how to mend what is wrong with it"""
+    findings = doctor.examine()
+    print(doctor.report(findings))
+    return 1 if any(f.fix for f in findings) else 0
+
+
+def _lab(arguments) -> None:
+    """lay a desk of chapters to work on, and open JupyterLab on it"""
+    desk = arguments.desk.resolve()
+    for line in notebooks.lay_desk(desk):
+        print(line)
+    options = [o for o in arguments.jupyter if o != "--"]
+    command = [sys.executable, "-m", "jupyter", "lab", f"--ServerApp.root_dir={desk}", *options]
+    print(f"JupyterLab opens on {desk}; end it with Ctrl-C", flush=True)
+    os.execv(sys.executable, command) if os.name == "posix" else sys.exit(_call(command))
+
+
+def _call(command: list[str]) -> int:
+    import subprocess
+
+    return subprocess.call(command)
+
+
+def _run(arguments) -> None:
+    """run chapters from top to bottom, print their answer, write their figures"""
+    if arguments.record and not device.MACHINE.has_gpu:
+        raise LabError(f"--record needs a GPU: {device.MACHINE.reason}. See `labkit doctor`")
+    if arguments.inplace and device.MACHINE.has_gpu:
+        raise LabError(
+            "--inplace stores what a machine without a GPU shows, and this one has one; "
+            "set NUMBA_ENABLE_CUDASIM=1 for it"
+        )
+    if arguments.record:
+        os.environ["LABKIT_RECORD"] = "1"
+    for path in notebooks.chapters(arguments.chapters):
+        notebook = notebooks.execute(path)
+        if arguments.inplace:
+            notebooks.write(notebook, path)
+            print(f"{path.stem}: outputs stored")
+            continue
+        folder = arguments.out / path.stem
+        notebooks.write(notebook, folder / path.name)
+        written = notebooks.save_figures(notebook, folder)
+        print(notebooks.answer(notebook))
+        print(f"{len(written)} figures and the executed chapter are in {folder}{os.sep}")
+
+
+def _plots(arguments) -> None:
+    """draw every figure of the course from the records in data/"""
+    formats = [f.strip() for f in arguments.format.split(",") if f.strip()]
+    written = figures.draw_all(arguments.out, formats, arguments.theme, arguments.device)
+    print(f"{len(written)} figures are in {arguments.out}{os.sep}")
+
+
+def _progress(arguments) -> None:
+    """list the exercises, solved and open"""
+    done = progress.load()["solved"]
+    solved = total = 0
+    for path in notebooks.chapters():
+        for name in notebooks.exercises(path):
+            when = done.get(name, "")
+            solved, total = solved + bool(when), total + 1
+            print(f"{'✓' if when else '·'} {path.stem:24} {name:28} {when[:10]}".rstrip())
+    print(f"{solved} of {total} solved")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

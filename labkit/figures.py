@@ -1,0 +1,236 @@
+"""The course's figures: each a function from records to a figure whose title is what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from labkit import device, plots, records
+from labkit.errors import LabError
+from labkit.plots import CourseFigure, value
+
+FIGURES: dict[str, tuple[str, Callable]] = {}  # the figure's name -> the experiment it shows, the function
+_theme = "light"
+
+
+def figure(name: str, experiment: str):
+    """Register a figure of the course and draw it in the course's style."""
+
+    def register(draw: Callable[[pd.DataFrame], CourseFigure]) -> Callable[[pd.DataFrame], CourseFigure]:
+        @wraps(draw)
+        def styled(rows: pd.DataFrame) -> CourseFigure:
+            with plots.style(_theme):
+                return draw(rows)
+
+        FIGURES[name] = (experiment, styled)
+        return styled
+
+    return register
+
+
+def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | None = None) -> list[Path]:
+    """Draw every figure of the course from data/ into `out`; returns the files. Raises LabError on damaged records."""
+    global _theme
+    written, before, _theme = [], _theme, theme
+    try:
+        for name, (experiment, draw) in FIGURES.items():
+            fig = draw(records.read(experiment, gpu))
+            with plots.style(theme):
+                for kind in formats:
+                    plots.save(fig, out / f"{name}.{kind}")
+                    written.append(out / f"{name}.{kind}")
+    finally:
+        _theme = before
+    return written
+
+
+def largest(rows: pd.DataFrame, column: str = "n") -> pd.DataFrame:
+    """The rows at the largest size."""
+    return rows[rows[column] == rows[column].max()]
+
+
+# --- 01 launch overhead ---------------------------------------------------------------------------------------
+
+
+@figure("01-launch-cost", "launch_overhead")
+def launch_cost(rows: pd.DataFrame) -> CourseFigure:
+    """What one launch costs, by the number and the kind of its arguments."""
+    numba = rows[rows["variant"] == "numba"].assign(us=lambda t: t["median_ms"] * 1e3)
+    table = numba.pivot_table(index="kind", columns="args", values="us", sort=False)
+    empty = value(numba, "us", args=0)
+    most = numba.loc[numba[numba["kind"] != "numpy"]["us"].idxmax()]
+    fig, ax = plots.new(
+        f"An empty launch takes {empty:.0f} µs of Python; {most['args']} arguments ({most['kind']}) make it {most['us']:.0f} µs",
+        numba,
+    )
+    plots.heatmap(ax, table.drop(columns=0), "µs")
+    ax.set_xlabel("arguments of the kernel")
+    return fig
+
+
+@figure("01-ways-to-launch", "launch_overhead")
+def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
+    """Time a kernel, from the dearest way of launching it to the cheapest."""
+    one = rows[(rows["args"] == 1) & (rows["kind"] == "array")].sort_values("median_ms")
+    us = dict(zip(one["variant"], one["median_ms"] * 1e3, strict=True))
+    gain = us["numba"] / us["numba-graph"]
+    fig, ax = plots.new(f"Replayed from a graph, a launch costs {gain:.0f}× less than from Python", one)
+    plots.speedup(ax, us, {}, " µs")
+    ax.set_xscale("log")
+    ax.set_xlabel("µs a kernel (one array as argument), log scale")
+    return fig
+
+
+@figure("01-crossover", "launch_crossover")
+def crossover(rows: pd.DataFrame) -> CourseFigure:
+    """Launches from Python against the kernel's own time: where the launch stops to matter."""
+    wide = rows.pivot_table(index="n", columns="variant", values="median_ms")
+    hidden = wide.index[wide["launch"] <= 1.1 * wide["kernel"]]
+    at = f"n = 2^{np.log2(hidden[0]):.0f}" if len(hidden) else "no size measured"
+    fig, ax = plots.new(f"Below {at} elements you wait for Python, not for the GPU", rows)
+    rows = rows.assign(us=rows["median_ms"] * 1e3)
+    ax.set_yscale("log")
+    plots.sweep(ax, rows, "n", "us", ["launch", "kernel"])
+    ax.set_xlabel("n (float32 elements)")
+    ax.set_ylabel("µs a launch")
+    return fig
+
+
+# --- 02 fused vs unfused --------------------------------------------------------------------------------------
+
+
+def speedups(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table of the main question: rows with `speedup` over the unfused kernels, measured and predicted.
+
+    Each variant is compared with its own unfused sibling: `fused-4` with `unfused-4`, all others with `unfused`.
+    The prediction is the ratio of the bytes moved.
+    """
+    rows = rows.copy()
+    by = rows.set_index(["n", "variant"])
+    base = [
+        (n, "unfused-4" if v.endswith("-4") else "unfused")
+        for n, v in zip(rows["n"], rows["variant"], strict=True)
+    ]
+    rows["speedup"] = by["median_ms"].loc[base].to_numpy() / rows["median_ms"].to_numpy()
+    rows["predicted"] = by["bytes"].loc[base].to_numpy() / rows["bytes"].to_numpy()
+    return rows
+
+
+@figure("02-bandwidth", "fused_vs_unfused")
+def bandwidth(rows: pd.DataFrame) -> CourseFigure:
+    """GB/s against n: one element a thread against four, and the copy as the yardstick."""
+    last = largest(rows)
+    one, four = value(last, "gbps", variant="fused"), value(last, "gbps", variant="fused-4")
+    copy = value(last, "gbps", variant="copy")
+    fig, ax = plots.new(
+        f"Four elements a thread: {one / 1e3:.1f} → {four / 1e3:.1f} TB/s, {four / copy:.0%} of a copy", rows
+    )
+    plots.sweep(
+        ax,
+        rows.assign(tbps=rows["gbps"] / 1e3),
+        "n",
+        "tbps",
+        ["unfused", "fused", "unfused-4", "fused-4", "copy"],
+    )
+    ax.set_xlabel("n (float32 elements)")
+    ax.set_ylabel("TB/s (bytes of the cost model)")
+    ax.set_ylim(bottom=0)
+    return fig
+
+
+@figure("02-speedup", "fused_vs_unfused")
+def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
+    """Each fused variant's gain at the largest n, beside what the bytes predict."""
+    last = speedups(largest(rows)).set_index("variant")
+    shown = [v for v in ("fused-4", "fused", "torch-compile", "triton", "torch-eager") if v in last.index]
+    gains, told = last.loc[shown, "speedup"], last.loc[shown, "predicted"]
+    fig, ax = plots.new(
+        f"Half the bytes, half the time: fused is {gains['fused-4']:.2f}× (predicted {told['fused-4']:.2f}×)",
+        rows,
+    )
+    plots.speedup(ax, dict(gains), dict(told))
+    ax.set_xlabel(
+        f"speedup over its unfused sibling at n = 2^{np.log2(rows['n'].max()):.0f}; black: predicted from bytes"
+    )
+    return fig
+
+
+@figure("02-where-fusion-pays", "fused_vs_unfused")
+def where_fusion_pays(rows: pd.DataFrame) -> CourseFigure:
+    """The gain against n: none where the launch rules, none to speak of in the L2, two in DRAM."""
+    gains = speedups(rows)
+    gains = gains[gains["variant"].isin(["fused-4", "fused"])]
+    four = gains[gains["variant"] == "fused-4"].sort_values("n")
+    low, high = four["speedup"].iloc[0], four["speedup"].iloc[-1]
+    fig, ax = plots.new(
+        f"Fusing pays {high:.2f}× at 2^{np.log2(four['n'].iloc[-1]):.0f} elements, {low:.2f}× at 2^{np.log2(four['n'].iloc[0]):.0f}",
+        gains,
+    )
+    plots.sweep(ax, gains, "n", "speedup", ["fused", "fused-4"])
+    ax.axhline(2, color=plots.GREY, linestyle="--")
+    ax.annotate(
+        "predicted from bytes", (four["n"].iloc[0], 2), (0, 8), textcoords="offset points", color=plots.GREY
+    )
+    ax.set_xlabel("n (float32 elements)")
+    ax.set_ylabel("speedup, unfused / fused")
+    return fig
+
+
+@figure("02-timing-trap", "timing_trap")
+def timing_trap(rows: pd.DataFrame) -> CourseFigure:
+    """The same two kernels, several ways to time them: the speedup that each would have you believe."""
+    wide = rows.pivot_table(index=["n", "way"], columns="variant", values="median_ms").reset_index()
+    wide["speedup"] = wide["unfused-4"] / wide["fused-4"]
+    told = wide.rename(columns={"way": "variant"}).assign(source=rows["source"].iloc[0])
+    off = told[told["variant"] == "event-pair"].sort_values("n")["speedup"].iloc[0]
+    true = told[told["variant"] == "queued"].sort_values("n")["speedup"].iloc[0]
+    fig, ax = plots.new(
+        f"Same kernels, same GPU: a plain event pair says {off:.2f}× where the queued one says {true:.2f}×",
+        told,
+    )
+    plots.sweep(ax, told, "n", "speedup", ["event-pair", "batch", "queued", "do_bench"])
+    ax.set_xlabel("n (float32 elements)")
+    ax.set_ylabel("speedup, unfused-4 / fused-4")
+    return fig
+
+
+@figure("02-roofline", "fused_vs_unfused")
+def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
+    """Both kernels under the roof: far to the left of the ridge, where bytes alone decide."""
+    last = largest(rows)
+    last = last[last["variant"].isin(["unfused-4", "fused-4"])]
+    gpu = device.find_gpu(_device_of(rows))
+    busy = value(last, "tflops", variant="fused-4") / gpu.tflops["fp32"]
+    fig, ax = plots.new(
+        f"At {busy:.1%} of the GPU's arithmetic, nothing but bytes can make this faster", last
+    )
+    plots.roofline(ax, last, gpu)
+    return fig
+
+
+@figure("02-chain", "fused_chain")
+def chain(rows: pd.DataFrame) -> CourseFigure:
+    """A chain of a transformer fused: what the bytes promise and what was met, at the largest n."""
+    last = largest(rows).set_index("variant")
+    base = last.loc["separate"]
+    fused = last.drop(index="separate")
+    gains, told = base["median_ms"] / fused["median_ms"], base["bytes"] / fused["bytes"]
+    best = "fused"
+    fig, ax = plots.new(
+        f"Bias, GELU, residual, scale in one kernel: {gains[best]:.2f}× (predicted {told[best]:.2f}×)", rows
+    )
+    plots.speedup(ax, dict(gains), dict(told))
+    ax.set_xlabel("speedup over four separate kernels; black: predicted from bytes")
+    return fig
+
+
+def _device_of(rows: pd.DataFrame) -> str:
+    """The GPU's name in a `source` text: between the colon and the first comma."""
+    found = rows["source"].iloc[0].partition(": ")[2].partition(",")[0]
+    if not found:
+        raise LabError(f"source {rows['source'].iloc[0]!r} names no device")
+    return found

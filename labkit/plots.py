@@ -1,0 +1,232 @@
+"""What the course's figures are made of: the style, the primitives, and files that are the same every time.
+
+Figures are made without pyplot: no global state, and no backend that a notebook's environment could impose.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from labkit import device
+from labkit.errors import LabError
+
+STYLE = Path(__file__).with_name("labkit.mplstyle")
+DARK = {
+    "figure.facecolor": "#121212", "savefig.facecolor": "#121212", "axes.facecolor": "#121212",
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#eeeeee"),
+}  # fmt: skip
+
+# Okabe and Ito's colours, told apart by every kind of colour vision; one colour and marker a variant, all course long
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY = (
+    "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#888888",
+)  # fmt: skip
+VARIANTS = {
+    "unfused": (ORANGE, "o"),
+    "fused": (SKY, "o"),
+    "unfused-4": (VERMILLION, "s"),
+    "fused-4": (BLUE, "s"),
+    "copy": (GREY, "X"),
+    "numba": (BLUE, "s"),
+    "numba-unconfigured": (VERMILLION, "v"),
+    "numba-graph": (GREEN, "*"),
+    "torch-eager": (PURPLE, "^"),
+    "torch-compile": (PURPLE, "D"),
+    "torch-graph": (PURPLE, "P"),
+    "triton": (GREEN, "D"),
+    "event-pair": (VERMILLION, "v"),
+    "batch": (ORANGE, "o"),
+    "queued": (BLUE, "s"),
+    "do_bench": (GREEN, "D"),
+    "launch": (VERMILLION, "v"),
+    "kernel": (BLUE, "s"),
+}
+
+
+def colour(variant: str) -> str:
+    """The variant's colour in every figure of the course."""
+    return VARIANTS.get(variant, (GREY, "o"))[0]
+
+
+def marker(variant: str) -> str:
+    """The variant's marker in every figure of the course."""
+    return VARIANTS.get(variant, (GREY, "o"))[1]
+
+
+# --- primitives -----------------------------------------------------------------------------------------------
+
+
+def sweep(ax: Axes, rows: pd.DataFrame, x: str, y: str, variants: list[str] | None = None) -> None:
+    """One line a variant against a size on a log2 axis, each labelled at its end."""
+    ends = {}
+    for variant in variants or list(rows["variant"].unique()):
+        line = rows[rows["variant"] == variant].sort_values(x)
+        if line.empty:
+            continue
+        ax.plot(line[x], line[y], color=colour(variant), marker=marker(variant))
+        ends[variant] = (line[x].iloc[-1], line[y].iloc[-1])
+    log2_axis(ax, x)
+    label_ends(ax, ends)
+
+
+def log2_axis(ax: Axes, label: str) -> None:
+    """A size axis in powers of two."""
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"$2^{{{np.log2(v):.0f}}}$" if v > 0 else ""))
+    ax.set_xlabel(label)
+
+
+def label_ends(ax: Axes, ends: dict[str, tuple[float, float]]) -> None:
+    """Names at the right ends of lines, moved apart where they would overlap."""
+    ax.margins(x=0.03)
+    ax.figure.canvas.draw_idle()
+    gap = 22  # points between two names
+    scale = 72 / ax.figure.dpi
+    heights = {name: ax.transData.transform(xy)[1] * scale for name, xy in ends.items()}
+    placed = spread(heights, gap)
+    right = max((x for x, _ in ends.values()), default=0)
+    for name, (_, y) in ends.items():
+        offset = (14, placed[name] - heights[name])
+        ax.annotate(
+            name, (right, y), offset, textcoords="offset points", color=colour(name), va="center",
+            fontweight="bold", annotation_clip=False,
+        )  # fmt: skip
+
+
+def spread(heights: dict[str, float], gap: float) -> dict[str, float]:
+    """Move heights apart to at least `gap`, keeping their order and, as nearly as can be, their places."""
+    placed = dict(sorted(heights.items(), key=lambda item: item[1]))
+    names = list(placed)
+    for _ in range(200):
+        moved = False
+        for below, above in zip(names, names[1:], strict=False):
+            lack = gap - (placed[above] - placed[below])
+            if lack > 1e-6:
+                placed[below] -= lack / 2
+                placed[above] += lack / 2
+                moved = True
+        if not moved:
+            break
+    return placed
+
+
+def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], unit: str = "×") -> None:
+    """A bar a variant with its value at the end; a black line where the prediction was."""
+    names = list(ratios)[::-1]
+    ax.barh(names, [ratios[n] for n in names], color=[colour(n) for n in names], height=0.6)
+    for i, name in enumerate(names):
+        ax.text(ratios[name], i, f"  {ratios[name]:.3g}{unit}", va="center", fontweight="bold")
+        if name in predicted:
+            ax.plot(
+                [predicted[name]] * 2, [i - 0.42, i + 0.42], color=mpl.rcParams["text.color"], linewidth=3
+            )
+    ax.grid(axis="y", visible=False)
+    ax.margins(x=0.15)
+
+
+def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu, precision: str = "fp32") -> None:
+    """FLOP/s against FLOPs a byte, both log: the two roofs of `gpu` from its data sheet, the points measured."""
+    peak = gpu.tflops[precision]
+    ridge = peak * 1e3 / gpu.bandwidth_gbps
+    intensity = points["flops"] / points["bytes"]
+    low, high = intensity.min() / 4, max(ridge * 8, intensity.max() * 4)
+    x = np.geomspace(low, high, 200)
+    ax.loglog(x, np.minimum(x * gpu.bandwidth_gbps / 1e3, peak), color=mpl.rcParams["text.color"])
+    for (_, row), value in zip(points.iterrows(), intensity, strict=True):
+        ax.plot(value, row["tflops"], marker(row["variant"]), color=colour(row["variant"]), markersize=14)
+    ax.annotate(f"{gpu.bandwidth_gbps / 1e3:g} TB/s (data sheet)", (ridge / 12, gpu.bandwidth_gbps / 1e3 * ridge / 12),
+                (-14, 14), textcoords="offset points", ha="right")  # fmt: skip
+    ax.annotate(
+        f"{peak:g} TFLOP/s {precision} (data sheet)",
+        (high, peak),
+        (0, 10),
+        textcoords="offset points",
+        ha="right",
+    )
+    ax.set_xlabel("FLOPs per byte")
+    ax.set_ylabel("TFLOP/s")
+
+
+def heatmap(ax: Axes, table: pd.DataFrame, unit: str) -> None:
+    """A map of values: rows and columns of `table` are the axes, each cell shows its number."""
+    values = table.to_numpy(float)
+    ax.imshow(np.log(values), cmap="cividis", aspect="auto")
+    ax.set_xticks(range(table.shape[1]), table.columns)
+    ax.set_yticks(range(table.shape[0]), table.index)
+    ax.grid(visible=False)
+    middle = np.nanmean(np.log(values))
+    for (i, j), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            tone = "black" if np.log(value) > middle else "white"
+            ax.text(j, i, f"{value:.3g} {unit}", ha="center", va="center", color=tone, fontweight="bold")
+
+
+class CourseFigure(Figure):
+    """A figure with one axes that shows itself in a notebook, and is known there by what it found."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=96)
+        return buffer.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<Figure: {' '.join(self.axes[0].get_title(loc='left').split())}>"
+
+
+def new(title: str, rows: pd.DataFrame) -> tuple[CourseFigure, Axes]:
+    """An empty figure under the finding that it shows, stamped with the source of its rows."""
+    fig = CourseFigure()
+    ax = fig.add_subplot()
+    ax.set_title(title, wrap=True)
+    stamp = " · ".join(sorted(rows["source"].unique()))
+    fig.supxlabel(stamp, fontsize=16, alpha=0.7, x=0.99, ha="right")
+    return fig, ax
+
+
+@contextmanager
+def style(theme: str = "light"):
+    """The course's style sheet, and nothing of the user's own settings."""
+    if theme not in ("light", "dark"):
+        raise LabError(f"theme {theme!r} is not known; it is light or dark")
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.style.use(STYLE)
+        if theme == "dark":
+            mpl.rcParams.update(DARK)
+        yield
+
+
+def save(fig: Figure, path: Path) -> None:
+    """Write a figure; the same data gives the same bytes (no date, no random ids)."""
+    undated = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None},
+    }
+    kind = path.suffix.removeprefix(".")
+    if kind not in undated:
+        raise LabError(f"{path.name}: format {kind!r} is not known; it is one of {', '.join(undated)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fig.savefig(path, metadata=undated[kind])
+    except OSError as e:
+        raise LabError(f"cannot write {path} ({e.strerror}); choose another folder with --out") from e
+
+
+def value(rows: pd.DataFrame, column: str, **where) -> float:
+    """The one number at these parameters. Raises LabError where there is none, or more than one."""
+    found = rows
+    for key, wanted in where.items():
+        found = found[found[key] == wanted]
+    if len(found) != 1:
+        raise LabError(f"{len(found)} rows with {where}, expected one")
+    return float(found[column].iloc[0])
