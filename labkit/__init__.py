@@ -1,13 +1,14 @@
 """labkit: time, record, check and plot CUDA kernels written in Python. Import it before numba."""
 
-from labkit.device import MACHINE  # first: it decides between GPU and simulator before numba is imported
+from labkit.device import MACHINE, mode  # first: it decides between GPU and simulator before numba is imported
 
 from labkit.checks import WrongAnswer, check_kernel, check_value  # isort: skip
+from labkit.clocks import capture
 from labkit.errors import LabError
 from labkit.experiment import Case, Experiment, Unavailable, live_or_recorded, need, row
 from labkit.progress import confront, predict
 from labkit.records import read
-from labkit.timing import Timing, capture, compare, measure, measure_all
+from labkit.timing import Timing, compare, measure, measure_all
 from labkit.traffic import Cost, elementwise, predict_ms
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "live_or_recorded",
     "measure",
     "measure_all",
+    "mode",
     "need",
     "predict",
     "predict_ms",

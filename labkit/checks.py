@@ -131,9 +131,7 @@ def check_kernel(
         for launch in launches:
             _check_launch(kernel, case, launch(*case), inputs, reference, dtype, reduction)
     progress.solved(exercise)
-    print(
-        f"{exercise or name}: right, on {len(cases)} shapes with {len(launches)} launch configurations each"
-    )
+    print(f"{exercise or name}: right, on {len(cases)} shapes with {len(launches)} launch configurations each")
     return True
 
 
@@ -191,9 +189,7 @@ def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, 
         raise WrongAnswer(f"{exercise}: found {answer!r}, expected a number{f' in {unit}' * bool(unit)}")
     if abs(answer - expected) > within * abs(expected):
         raise WrongAnswer(
-            f"{exercise}: {answer:g} {unit} is not within {within:.0%} of the answer; count again".replace(
-                "  ", " "
-            )
+            f"{exercise}: {answer:g} {unit} is not within {within:.0%} of the answer; count again".replace("  ", " ")
         )
     progress.solved(exercise)
     print(f"{exercise}: right ({expected:g} {unit})".replace(" )", ")"))

@@ -26,9 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "labkit", description="A hands-on course in CUDA kernels: launch, select, fuse."
-    )
+    parser = argparse.ArgumentParser("labkit", description="A hands-on course in CUDA kernels: launch, select, fuse.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(command, **kwargs):

@@ -80,9 +80,7 @@ def gpus() -> dict[str, Gpu]:
         with path.open(newline="", encoding="utf-8") as f:
             return {row["gpu"]: _gpu(row) for row in csv.DictReader(f)}
     except (OSError, KeyError, ValueError, TypeError, AttributeError) as e:
-        raise LabError(
-            f"{path}: not the table of GPUs ({e!r}); restore it with `git checkout -- {path}`"
-        ) from e
+        raise LabError(f"{path}: not the table of GPUs ({e!r}); restore it with `git checkout -- {path}`") from e
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
@@ -216,6 +214,18 @@ def _describe(driver) -> Machine:
     )
 
 
+def mode() -> str:
+    """What a chapter says first: where kernels run, and whose times are shown. The same on all machines alike."""
+    if MACHINE.has_gpu:
+        return f"Mode: live. Kernels run and are timed on this machine's {MACHINE.name}."
+    if MACHINE.mode == "simulator":
+        return (
+            "Mode: recorded. No GPU is usable here (`labkit doctor` says why): kernels run in numba's simulator, "
+            "to be checked;\ntimes come from the records in data/, CPU times from this machine."
+        )
+    return f"Mode: none. {TOO_LATE}."
+
+
 def gpu_state() -> dict[str, object]:
     """The GPU's present state from NVML; None where the driver does not tell.
 
@@ -226,12 +236,8 @@ def gpu_state() -> dict[str, object]:
         "driver": lambda system, gpu: ".".join(f"{n:02}" for n in system.get_kernel_mode_driver_version()),
         "sm_clock_mhz": lambda system, gpu: gpu.get_clock("sm").get_current_mhz(),
         "memory_clock_mhz": lambda system, gpu: gpu.get_clock("memory").get_current_mhz(),
-        "slowed_by": lambda system, gpu: [
-            r.value for r in gpu.current_clock_event_reasons if _slows(r.value)
-        ],
-        "other_pids": lambda system, gpu: [
-            p.pid for p in gpu.compute_running_processes if p.pid != os.getpid()
-        ],
+        "slowed_by": lambda system, gpu: [r.value for r in gpu.current_clock_event_reasons if _slows(r.value)],
+        "other_pids": lambda system, gpu: [p.pid for p in gpu.compute_running_processes if p.pid != os.getpid()],
     }
     return {key: _ask(question) for key, question in asked.items()}
 

@@ -65,11 +65,7 @@ def _mode() -> Iterator[Finding]:
         "simulator": f"no GPU: kernels run in numba's simulator, times are recorded ones ({machine.reason})",
         "none": f"neither GPU nor simulator ({machine.reason})",
     }[machine.mode]
-    fix = (
-        "restart the kernel and put `import labkit` above every import of numba"
-        if machine.mode == "none"
-        else ""
-    )
+    fix = "restart the kernel and put `import labkit` above every import of numba" if machine.mode == "none" else ""
     yield Finding("mode", text, fix)
 
 
@@ -95,17 +91,13 @@ def _environment() -> Iterator[Finding]:
 def _visible_devices(visible: str) -> Finding:
     """CUDA_VISIBLE_DEVICES may be empty, a list of numbers, a UUID (GPU-…) or a MIG slice (MIG-…)."""
     if visible.strip() in ("", "-1", "NoDevFiles"):
-        return Finding(
-            "visible", f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU", "unset CUDA_VISIBLE_DEVICES"
-        )
+        return Finding("visible", f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU", "unset CUDA_VISIBLE_DEVICES")
     kind = "MIG slice" if "MIG-" in visible else "UUID" if "GPU-" in visible else "numbers"
     text = f"CUDA_VISIBLE_DEVICES={visible} ({kind})"
     if kind == "MIG slice":
         text += ": a slice has a share of the SMs and of the bandwidth; compare with its own peaks only"
     if device.driver_probe()[0] is None:
-        return Finding(
-            "visible", f"{text}: no GPU answers to it", "unset CUDA_VISIBLE_DEVICES, or see `nvidia-smi -L`"
-        )
+        return Finding("visible", f"{text}: no GPU answers to it", "unset CUDA_VISIBLE_DEVICES, or see `nvidia-smi -L`")
     return Finding("visible", text)
 
 
@@ -142,9 +134,7 @@ def _toolkit() -> Iterator[Finding]:
     else:
         yield from _toolkit_version(driver)
     if not driver and shutil.which("nvidia-smi"):
-        yield Finding(
-            "driver", f"nvidia-smi is there, but {why}", "restart the machine, or reinstall the driver"
-        )
+        yield Finding("driver", f"nvidia-smi is there, but {why}", "restart the machine, or reinstall the driver")
 
 
 def driver_cuda(driver) -> tuple[int, int]:

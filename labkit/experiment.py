@@ -72,9 +72,7 @@ class Experiment:
         absent: dict[str, str] = {}
         if not device.MACHINE.has_gpu:
             checked = {name for parameters in self.small for name in self._checked(parameters, absent)[0]}
-            print(
-                f"checked without a GPU, on odd sizes: {', '.join(v for v in self.variants if v in checked)}"
-            )
+            print(f"checked without a GPU, on odd sizes: {', '.join(v for v in self.variants if v in checked)}")
         table = live_or_recorded(self.name, lambda: self._measure(absent), record)
         return self._with_recorded(table, absent) if device.MACHINE.has_gpu else table
 
@@ -134,9 +132,7 @@ class Experiment:
         return pd.concat([table, stand_ins[stand_ins["variant"].isin(absent)]], ignore_index=True)
 
 
-def live_or_recorded(
-    name: str, measure: Callable[[], list[dict]], record: bool | None = None
-) -> pd.DataFrame:
+def live_or_recorded(name: str, measure: Callable[[], list[dict]], record: bool | None = None) -> pd.DataFrame:
     """The rows that measure() takes on this machine's GPU, or without one the recorded rows of `name`.
 
     `record` also stores the live rows in data/ (default: whether $LABKIT_RECORD is 1). The `source` column says
@@ -154,9 +150,7 @@ def live_or_recorded(
     if record:
         print(f"recorded in {records.write(table, name, records.provenance(before))}")
     state = device.gpu_state()
-    return table.assign(
-        source=f"measured here: {device.MACHINE.name}, driver {state['driver']}, {date.today()}"
-    )
+    return table.assign(source=f"measured here: {device.MACHINE.name}, driver {state['driver']}, {date.today()}")
 
 
 def row(variant: str, timed: timing.Timing, cost: Cost, error: float = np.nan, **parameters) -> dict:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from labkit import device, plots, records
 from labkit.errors import LabError
-from labkit.plots import CourseFigure, value
+from labkit.findings import largest, speedups, value
+from labkit.plots import CourseFigure
 
 FIGURES: dict[str, tuple[str, Callable]] = {}  # the figure's name -> the experiment it shows, the function
 _theme = "light"
@@ -48,11 +48,6 @@ def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | Non
     return written
 
 
-def largest(rows: pd.DataFrame, column: str = "n") -> pd.DataFrame:
-    """The rows at the largest size."""
-    return rows[rows[column] == rows[column].max()]
-
-
 # --- 01 launch overhead ---------------------------------------------------------------------------------------
 
 
@@ -64,7 +59,7 @@ def launch_cost(rows: pd.DataFrame) -> CourseFigure:
     empty = value(numba, "us", args=0)
     most = numba.loc[numba[numba["kind"] != "numpy"]["us"].idxmax()]
     fig, ax = plots.new(
-        f"An empty launch takes {empty:.0f} µs of Python; {most['args']} arguments ({most['kind']}) make it {most['us']:.0f} µs",
+        f"An empty launch costs {empty:.0f} µs of Python, one with {most['args']} {most['kind']}s {most['us']:.0f} µs",
         numba,
     )
     plots.heatmap(ax, table.drop(columns=0), "µs")
@@ -90,7 +85,7 @@ def crossover(rows: pd.DataFrame) -> CourseFigure:
     """Launches from Python against the kernel's own time: where the launch stops to matter."""
     wide = rows.pivot_table(index="n", columns="variant", values="median_ms")
     hidden = wide.index[wide["launch"] <= 1.1 * wide["kernel"]]
-    at = f"n = 2^{np.log2(hidden[0]):.0f}" if len(hidden) else "no size measured"
+    at = f"n = {power(hidden[0])}" if len(hidden) else "no size measured"
     fig, ax = plots.new(f"Below {at} elements you wait for Python, not for the GPU", rows)
     rows = rows.assign(us=rows["median_ms"] * 1e3)
     ax.set_yscale("log")
@@ -101,23 +96,6 @@ def crossover(rows: pd.DataFrame) -> CourseFigure:
 
 
 # --- 02 fused vs unfused --------------------------------------------------------------------------------------
-
-
-def speedups(rows: pd.DataFrame) -> pd.DataFrame:
-    """The table of the main question: rows with `speedup` over the unfused kernels, measured and predicted.
-
-    Each variant is compared with its own unfused sibling: `fused-4` with `unfused-4`, all others with `unfused`.
-    The prediction is the ratio of the bytes moved.
-    """
-    rows = rows.copy()
-    by = rows.set_index(["n", "variant"])
-    base = [
-        (n, "unfused-4" if v.endswith("-4") else "unfused")
-        for n, v in zip(rows["n"], rows["variant"], strict=True)
-    ]
-    rows["speedup"] = by["median_ms"].loc[base].to_numpy() / rows["median_ms"].to_numpy()
-    rows["predicted"] = by["bytes"].loc[base].to_numpy() / rows["bytes"].to_numpy()
-    return rows
 
 
 @figure("02-bandwidth", "fused_vs_unfused")
@@ -153,9 +131,7 @@ def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
         rows,
     )
     plots.speedup(ax, dict(gains), dict(told))
-    ax.set_xlabel(
-        f"speedup over its unfused sibling at n = 2^{np.log2(rows['n'].max()):.0f}; black: predicted from bytes"
-    )
+    ax.set_xlabel(f"speedup over its unfused sibling at n = {power(rows['n'].max())}; black: predicted from bytes")
     return fig
 
 
@@ -167,14 +143,12 @@ def where_fusion_pays(rows: pd.DataFrame) -> CourseFigure:
     four = gains[gains["variant"] == "fused-4"].sort_values("n")
     low, high = four["speedup"].iloc[0], four["speedup"].iloc[-1]
     fig, ax = plots.new(
-        f"Fusing pays {high:.2f}× at 2^{np.log2(four['n'].iloc[-1]):.0f} elements, {low:.2f}× at 2^{np.log2(four['n'].iloc[0]):.0f}",
+        f"Fusing pays {high:.2f}× at {power(four['n'].max())} elements, {low:.2f}× at {power(four['n'].min())}",
         gains,
     )
     plots.sweep(ax, gains, "n", "speedup", ["fused", "fused-4"])
     ax.axhline(2, color=plots.GREY, linestyle="--")
-    ax.annotate(
-        "predicted from bytes", (four["n"].iloc[0], 2), (0, 8), textcoords="offset points", color=plots.GREY
-    )
+    ax.annotate("predicted from bytes", (four["n"].iloc[0], 2), (0, 8), textcoords="offset points", color=plots.GREY)
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("speedup, unfused / fused")
     return fig
@@ -205,9 +179,7 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
     last = last[last["variant"].isin(["unfused-4", "fused-4"])]
     gpu = device.find_gpu(_device_of(rows))
     busy = value(last, "tflops", variant="fused-4") / gpu.tflops["fp32"]
-    fig, ax = plots.new(
-        f"At {busy:.1%} of the GPU's arithmetic, nothing but bytes can make this faster", last
-    )
+    fig, ax = plots.new(f"At {busy:.1%} of the GPU's arithmetic, nothing but bytes can make this faster", last)
     plots.roofline(ax, last, gpu)
     return fig
 
@@ -215,13 +187,12 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
 @figure("02-chain", "fused_chain")
 def chain(rows: pd.DataFrame) -> CourseFigure:
     """A chain of a transformer fused: what the bytes promise and what was met, at the largest n."""
-    last = largest(rows).set_index("variant")
+    last = largest(rows, "tokens").set_index("variant")
     base = last.loc["separate"]
     fused = last.drop(index="separate")
     gains, told = base["median_ms"] / fused["median_ms"], base["bytes"] / fused["bytes"]
-    best = "fused"
     fig, ax = plots.new(
-        f"Bias, GELU, residual, scale in one kernel: {gains[best]:.2f}× (predicted {told[best]:.2f}×)", rows
+        f"Bias, GELU, residual, scale in one kernel: {gains['fused']:.2f}× (predicted {told['fused']:.2f}×)", rows
     )
     plots.speedup(ax, dict(gains), dict(told))
     ax.set_xlabel("speedup over four separate kernels; black: predicted from bytes")

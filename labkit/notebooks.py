@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import linecache
 import os
 import sys
 from pathlib import Path
@@ -87,9 +88,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
         try:
             asyncio.run(client.async_execute(env={**os.environ, "PYTHONHASHSEED": "0"}))
         except CellExecutionError as e:
-            raise LabError(
-                f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})"
-            ) from None
+            raise LabError(f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})") from None
         except (CellTimeoutError, DeadKernelError) as e:
             raise LabError(f"{path}: {type(e).__name__}: {_one_line(str(e))}") from None
     notebook.metadata = {
@@ -124,9 +123,7 @@ def save_figures(notebook: nbformat.NotebookNode, folder: Path) -> list[Path]:
     """Write the PNGs among a notebook's outputs as <cell id>.png; returns the files."""
     written = []
     for cell in notebook.cells:
-        pngs = [
-            out["data"]["image/png"] for out in cell.get("outputs", []) if "image/png" in out.get("data", {})
-        ]
+        pngs = [out["data"]["image/png"] for out in cell.get("outputs", []) if "image/png" in out.get("data", {})]
         for number, png in enumerate(pngs):
             path = folder / f"{cell.id}{f'-{number + 1}' if number else ''}.png"
             try:
@@ -136,6 +133,23 @@ def save_figures(notebook: nbformat.NotebookNode, folder: Path) -> list[Path]:
                 raise LabError(f"cannot write {path} ({e.strerror}); choose another folder with --out") from e
             written.append(path)
     return written
+
+
+def namespace(path: Path, cells: list[str]) -> dict:
+    """Run the named code cells of a chapter in this process and return what they define.
+
+    So that tests and tools use the chapters' own kernels instead of copies.
+    """
+    found = {cell.id: cell.source for cell in read(path).cells if cell.cell_type == "code"}
+    unknown = [cell for cell in cells if cell not in found]
+    if unknown:
+        raise LabError(f"{path}: no code cell {', '.join(unknown)}; there are: {', '.join(found)}")
+    names: dict = {"__name__": path.stem}
+    for cell in cells:
+        filename = f"{path.stem}:{cell}"
+        linecache.cache[filename] = (len(found[cell]), None, found[cell].splitlines(keepends=True), filename)
+        exec(compile(found[cell], filename, "exec"), names)
+    return names
 
 
 def without_outputs(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -154,14 +168,10 @@ def lay_desk(desk: Path) -> list[str]:
     try:
         desk.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise LabError(
-            f"cannot make the desk {desk} ({e.strerror}); choose another folder with --desk"
-        ) from e
+        raise LabError(f"cannot make the desk {desk} ({e.strerror}); choose another folder with --desk") from e
     laid, done = _laid(desk), []
     for chapter in chapters():
-        fresh = (
-            json.dumps(without_outputs(read(chapter)), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-        )
+        fresh = json.dumps(without_outputs(read(chapter)), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         target = desk / chapter.name
         if target.exists() and _hash(target) != laid.get(chapter.name):
             if laid.get(chapter.name) == _digest(fresh):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -108,7 +109,7 @@ def spread(heights: dict[str, float], gap: float) -> dict[str, float]:
     names = list(placed)
     for _ in range(200):
         moved = False
-        for below, above in zip(names, names[1:], strict=False):
+        for below, above in pairwise(names):
             lack = gap - (placed[above] - placed[below])
             if lack > 1e-6:
                 placed[below] -= lack / 2
@@ -126,9 +127,7 @@ def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], uni
     for i, name in enumerate(names):
         ax.text(ratios[name], i, f"  {ratios[name]:.3g}{unit}", va="center", fontweight="bold")
         if name in predicted:
-            ax.plot(
-                [predicted[name]] * 2, [i - 0.42, i + 0.42], color=mpl.rcParams["text.color"], linewidth=3
-            )
+            ax.plot([predicted[name]] * 2, [i - 0.42, i + 0.42], color=mpl.rcParams["text.color"], linewidth=3)
     ax.grid(axis="y", visible=False)
     ax.margins(x=0.15)
 
@@ -220,13 +219,3 @@ def save(fig: Figure, path: Path) -> None:
         fig.savefig(path, metadata=undated[kind])
     except OSError as e:
         raise LabError(f"cannot write {path} ({e.strerror}); choose another folder with --out") from e
-
-
-def value(rows: pd.DataFrame, column: str, **where) -> float:
-    """The one number at these parameters. Raises LabError where there is none, or more than one."""
-    found = rows
-    for key, wanted in where.items():
-        found = found[found[key] == wanted]
-    if len(found) != 1:
-        raise LabError(f"{len(found)} rows with {where}, expected one")
-    return float(found[column].iloc[0])

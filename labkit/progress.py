@@ -32,15 +32,11 @@ def load() -> dict[str, dict]:
     except FileNotFoundError:
         return empty
     except OSError as e:
-        raise LabError(
-            f"cannot read the progress in {path} ({e.strerror}); set LABKIT_PROGRESS to another file"
-        ) from e
+        raise LabError(f"cannot read the progress in {path} ({e.strerror}); set LABKIT_PROGRESS to another file") from e
     except (ValueError, KeyError, TypeError):
         aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
         path.replace(aside)
-        print(
-            f"labkit: {path} was damaged; it lies at {aside} now, and progress starts anew", file=sys.stderr
-        )
+        print(f"labkit: {path} was damaged; it lies at {aside} now, and progress starts anew", file=sys.stderr)
         return empty
 
 

@@ -68,9 +68,7 @@ def write(table: pd.DataFrame, experiment: str, provenance: dict, root: Path | N
     """
     folder = (root or device.data_dir()) / device.slug(provenance["device"])
     validate(table, experiment)
-    text = table.drop(columns="source", errors="ignore").to_csv(
-        index=False, float_format="%.6g", lineterminator="\n"
-    )
+    text = table.drop(columns="source", errors="ignore").to_csv(index=False, float_format="%.6g", lineterminator="\n")
     provenance = {**provenance, "rows": len(table), "csv_sha256": _digest(text)}
     files = {
         folder / f"{experiment}.csv": text,
@@ -108,18 +106,14 @@ def read(experiment: str, gpu: str | None = None, root: Path | None = None) -> p
     try:
         table = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values={c: [""] for c in NUMBERS})
     except (ValueError, pd.errors.ParserError) as e:
-        raise LabError(
-            f"{path}: not a CSV table ({str(e).strip()}); restore it: git checkout -- {path}"
-        ) from e
+        raise LabError(f"{path}: not a CSV table ({str(e).strip()}); restore it: git checkout -- {path}") from e
     validate(table, str(path))
     if len(table) != source["rows"] or _digest(text) != source["csv_sha256"]:
         raise LabError(
             f"{path}: cut short or edited: {len(table)} rows found, {source['rows']} recorded on {source['utc'][:10]}, "
             f"and the checksum differs. Restore it (git checkout -- {path}) or record anew (labkit run --record)"
         )
-    return table.assign(
-        source=f"recorded: {source['device']}, driver {source['driver']}, {source['utc'][:10]}"
-    )
+    return table.assign(source=f"recorded: {source['device']}, driver {source['driver']}, {source['utc'][:10]}")
 
 
 def read_provenance(experiment: str, gpu: str | None = None, root: Path | None = None) -> dict:

@@ -1,0 +1,147 @@
+"""What the records say, as tables and sentences: no number about speed is typed into a chapter's prose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from labkit import device
+from labkit.errors import LabError
+from labkit.traffic import elementwise
+
+
+def largest(rows: pd.DataFrame, column: str = "n") -> pd.DataFrame:
+    """The rows at the largest size."""
+    return rows[rows[column] == rows[column].max()]
+
+
+def value(rows: pd.DataFrame, column: str, **where) -> float:
+    """The one number at these parameters. Raises LabError where there is none, or more than one."""
+    found = rows
+    for key, wanted in where.items():
+        found = found[found[key] == wanted]
+    if len(found) != 1:
+        raise LabError(f"{len(found)} rows with {where}, expected one")
+    return float(found[column].iloc[0])
+
+
+def power(n: float) -> str:
+    """A size as the power of two that it is."""
+    return f"2^{np.log2(n):.0f}"
+
+
+def text(table: pd.DataFrame, **formats: str) -> str:
+    """A table as plain text, with a format for each of the named columns: the same bytes everywhere."""
+    shown = table.copy()
+    for column, how in formats.items():
+        shown[column] = ["-" if pd.isna(v) else how.format(v) for v in shown[column]]
+    return shown.to_string(index=False)
+
+
+# --- 02 fused vs unfused --------------------------------------------------------------------------------------
+
+
+def speedups(rows: pd.DataFrame) -> pd.DataFrame:
+    """The table of the main question: rows with `speedup` over the unfused kernels, measured and predicted.
+
+    Each variant is compared with its own unfused sibling: `fused-4` with `unfused-4`, all others with `unfused`.
+    The prediction is the ratio of the bytes moved.
+    """
+    rows = rows.copy()
+    by = rows.set_index(["n", "variant"])
+    base = [
+        (n, "unfused-4" if v.endswith("-4") else "unfused") for n, v in zip(rows["n"], rows["variant"], strict=True)
+    ]
+    rows["speedup"] = by["median_ms"].loc[base].to_numpy() / rows["median_ms"].to_numpy()
+    rows["predicted"] = by["bytes"].loc[base].to_numpy() / rows["bytes"].to_numpy()
+    return rows
+
+
+def answer(rows: pd.DataFrame) -> str:
+    """The table for someone in a hurry: every variant at the largest size, and where the numbers come from."""
+    last = speedups(largest(rows))
+    last["ms"], last["GB/s"] = last["median_ms"], last["gbps"]
+    columns = ["variant", "n", "ms", "GB/s", "speedup", "predicted", "source"]
+    table = text(last[columns], ms="{:.3f}", speedup="{:.2f}×", predicted="{:.2f}×", **{"GB/s": "{:.0f}"})
+    return f"{table}\n{device.mode()}"
+
+
+def traffic_table(rows: pd.DataFrame) -> str:
+    """The cost model's bytes beside those that ncu counted on the memory bus, in GB."""
+    shown = rows[["variant", "n", "source"]].copy()
+    for what in ("read", "written"):
+        shown[f"{what}: model"] = rows[f"{what}_model"] / 1e9
+        shown[f"{what}: ncu"] = rows[f"{what}_ncu"] / 1e9
+        shown[f"{what}: off by"] = rows[f"{what}_ncu"] / rows[f"{what}_model"] - 1
+    gb = {c: "{:.3f}" for c in shown if c.endswith(("model", "ncu"))}
+    return text(
+        shown[[c for c in shown if c != "source"]], **gb, **{c: "{:+.2%}" for c in shown if c.endswith("by")}
+    ) + (f"\n{rows['source'].iloc[0]}")
+
+
+def told_speedup(trap: pd.DataFrame, n: int, way: str) -> float:
+    """The speedup of fusing that one way of timing tells."""
+    times = [value(trap, "median_ms", n=n, way=way, variant=v) for v in ("unfused-4", "fused-4")]
+    return times[0] / times[1]
+
+
+def trap_table(trap: pd.DataFrame, n: int) -> str:
+    """What each way of timing says about the two versions at one size, and what it flags."""
+    here = trap[trap["n"] == n].assign(us=lambda t: t["median_ms"] * 1e3)
+    shown = here.pivot_table(index="way", columns="variant", values="us", sort=False).reset_index()
+    shown["speedup"] = [told_speedup(trap, n, way) for way in shown["way"]]
+    shown["flags (fused-4)"] = [
+        here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or "none" for way in shown["way"]
+    ]
+    return f"n = {power(n)}, µs\n" + text(shown, **{"unfused-4": "{:.1f}", "fused-4": "{:.1f}", "speedup": "{:.2f}×"})
+
+
+def regimes(rows: pd.DataFrame) -> str:
+    """The gain of fused-4 at every size beside the size of one array."""
+    gains = speedups(rows)
+    gains = gains[gains["variant"] == "fused-4"].sort_values("n")
+    shown = pd.DataFrame(
+        {
+            "n": gains["n"].map(power),
+            "one array": [f"{4 * n / 2**20:g} MiB" for n in gains["n"]],
+            "fused-4 µs": [f"{ms * 1e3:.1f}" for ms in gains["median_ms"]],
+            "GB/s": [f"{v:.0f}" for v in gains["gbps"]],
+            "speedup": [f"{v:.2f}×" for v in gains["speedup"]],
+        }
+    )
+    return text(shown)
+
+
+def chain_ratio() -> float:
+    """The bytes of bias, GELU, residual and scale as four kernels, over those of one: the exercise's answer."""
+    separate = elementwise(1) + elementwise(1) + elementwise(1, reads=2) + elementwise(1)
+    return separate.bytes / elementwise(1, reads=2).bytes
+
+
+def chain_met(rows: pd.DataFrame) -> str:
+    """Whether the fused chain meets its prediction at the largest size."""
+    last = largest(rows, "tokens")
+    met = value(last, "median_ms", variant="separate") / value(last, "median_ms", variant="fused")
+    off = met / chain_ratio() - 1
+    word = "met" if abs(off) <= 0.1 else "missed"
+    return f"predicted {chain_ratio():.2f}×, measured {met:.2f}× ({off:+.1%}): {word} within 10 %"
+
+
+def takeaways_02(rows: pd.DataFrame, trap: pd.DataFrame, chain: pd.DataFrame) -> str:
+    """The chapter in five sentences, each with its number."""
+    last, gains = largest(rows), speedups(largest(rows))
+    four = value(last, "gbps", variant="fused-4")
+    one = value(last, "gbps", variant="fused")
+    small = rows["n"].min()
+    at_small = value(speedups(rows[rows["n"] == small]), "speedup", variant="fused-4")
+    n = trap[trap["way"] == "event-pair"]["n"].min()
+    sentences = [
+        f"Half the bytes, {value(gains, 'speedup', variant='fused-4'):.2f}× the speed at n = {power(rows['n'].max())}.",
+        f"Four elements a thread lift the same kernel from {one / 1e3:.2f} to {four / 1e3:.2f} TB/s, "
+        f"{four / value(last, 'gbps', variant='copy'):.0%} of the driver's copy.",
+        f"At n = {power(small)} fusing gains {at_small:.2f}×: a kernel's floor, not its bytes.",
+        f"At n = {power(n)} a plain event pair says {told_speedup(trap, n, 'event-pair'):.2f}×, "
+        f"a queued one {told_speedup(trap, n, 'queued'):.2f}×.",
+        f"A real chain of four steps: {chain_met(chain)}.",
+    ]
+    return "\n".join(f"{i}. {s}" for i, s in enumerate(sentences, 1))
