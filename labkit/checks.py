@@ -182,17 +182,16 @@ def assert_fence(fence, size: int, where: str = "") -> None:
 
 def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, unit: str = "") -> bool:
     """Check a number that the learner worked out; True if it lies `within` (relative) of what is expected."""
+    name, unit = exercise or "the solution", f" {unit}" if unit else ""
     if answer is ...:
-        print(f"{exercise}: not attempted (replace the `...`)")
+        print(f"{name}: not attempted (replace the `...`)")
         return False
     if not isinstance(answer, (int, float, np.number)) or isinstance(answer, bool) or not np.isfinite(answer):
-        raise WrongAnswer(f"{exercise}: found {answer!r}, expected a number{f' in {unit}' * bool(unit)}")
+        raise WrongAnswer(f"{name}: found {answer!r}, expected a number")
     if abs(answer - expected) > within * abs(expected):
-        raise WrongAnswer(
-            f"{exercise}: {answer:g} {unit} is not within {within:.0%} of the answer; count again".replace("  ", " ")
-        )
+        raise WrongAnswer(f"{name}: {answer:g}{unit} is not within {within:.0%} of the answer; count again")
     progress.solved(exercise)
-    print(f"{exercise}: right ({expected:g} {unit})".replace(" )", ")"))
+    print(f"{name}: right ({expected:g}{unit})")
     return True
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from labkit import device, plots, records
 from labkit.errors import LabError
-from labkit.findings import largest, speedups, value
+from labkit.findings import largest, power, speedups, value
 from labkit.plots import CourseFigure
 
 FIGURES: dict[str, tuple[str, Callable]] = {}  # the figure's name -> the experiment it shows, the function
