@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit import device, plots, records
-from labkit.errors import LabError
+from labkit import device, findings, plots, records
 from labkit.findings import largest, power, speedups, value
 from labkit.plots import CourseFigure
 
@@ -70,22 +69,35 @@ def launch_cost(rows: pd.DataFrame) -> CourseFigure:
 @figure("01-ways-to-launch", "launch_overhead")
 def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
     """Time a kernel, from the dearest way of launching it to the cheapest."""
-    one = rows[(rows["args"] == 1) & (rows["kind"] == "array")].sort_values("median_ms")
-    us = dict(zip(one["variant"], one["median_ms"] * 1e3, strict=True))
-    gain = us["numba"] / us["numba-graph"]
-    fig, ax = plots.new(f"Replayed from a graph, a launch costs {gain:.0f}× less than from Python", one)
+    one = findings.one_array(rows)
+    us = dict(zip(one["variant"], one["us"], strict=True))
+    fig, ax = plots.new(
+        f"Replayed from a graph, a launch costs {findings.graph_gain(rows):.0f}× less than from Python", one
+    )
     plots.speedup(ax, us, {}, " µs")
     ax.set_xscale("log")
     ax.set_xlabel("µs a kernel (one array as argument), log scale")
     return fig
 
 
+@figure("01-budget", "launch_budget")
+def launch_budget(rows: pd.DataFrame) -> CourseFigure:
+    """A forward pass of empty kernels, beside the time that reading the weights takes."""
+    ms = rows.sort_values("median_ms", ascending=False).set_index("variant")["median_ms"]
+    floor = findings.decode_floor_ms(findings.device_name(rows))
+    count = rows["kernels"].iloc[0]
+    fig, ax = plots.new(
+        f"{count} empty launches from Python: {ms['numba']:.1f} ms; the GPU could read all weights in {floor:.1f}", rows
+    )
+    plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor), " ms")
+    ax.set_xlabel("ms a forward pass of empty kernels; black: reading 16 GB of weights (data-sheet bandwidth)")
+    return fig
+
+
 @figure("01-crossover", "launch_crossover")
 def crossover(rows: pd.DataFrame) -> CourseFigure:
     """Launches from Python against the kernel's own time: where the launch stops to matter."""
-    wide = rows.pivot_table(index="n", columns="variant", values="median_ms")
-    hidden = wide.index[wide["launch"] <= 1.1 * wide["kernel"]]
-    at = f"n = {power(hidden[0])}" if len(hidden) else "no size measured"
+    at = f"n = {power(2 ** findings.crossover_log2(rows))}"
     fig, ax = plots.new(f"Below {at} elements you wait for Python, not for the GPU", rows)
     rows = rows.assign(us=rows["median_ms"] * 1e3)
     ax.set_yscale("log")
@@ -177,7 +189,7 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
     """Both kernels under the roof: far to the left of the ridge, where bytes alone decide."""
     last = largest(rows)
     last = last[last["variant"].isin(["unfused-4", "fused-4"])]
-    gpu = device.find_gpu(_device_of(rows))
+    gpu = device.find_gpu(findings.device_name(rows))
     busy = value(last, "tflops", variant="fused-4") / gpu.tflops["fp32"]
     fig, ax = plots.new(f"At {busy:.1%} of the GPU's arithmetic, nothing but bytes can make this faster", last)
     plots.roofline(ax, last, gpu)
@@ -197,11 +209,3 @@ def chain(rows: pd.DataFrame) -> CourseFigure:
     plots.speedup(ax, dict(gains), dict(told))
     ax.set_xlabel("speedup over four separate kernels; black: predicted from bytes")
     return fig
-
-
-def _device_of(rows: pd.DataFrame) -> str:
-    """The GPU's name in a `source` text: between the colon and the first comma."""
-    found = rows["source"].iloc[0].partition(": ")[2].partition(",")[0]
-    if not found:
-        raise LabError(f"source {rows['source'].iloc[0]!r} names no device")
-    return found

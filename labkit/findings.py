@@ -7,7 +7,7 @@ import pandas as pd
 
 from labkit import device
 from labkit.errors import LabError
-from labkit.traffic import elementwise
+from labkit.traffic import Cost, elementwise, predict_ms
 
 
 def largest(rows: pd.DataFrame, column: str = "n") -> pd.DataFrame:
@@ -36,6 +36,77 @@ def text(table: pd.DataFrame, **formats: str) -> str:
     for column, how in formats.items():
         shown[column] = ["-" if pd.isna(v) else how.format(v) for v in shown[column]]
     return shown.to_string(index=False)
+
+
+def numbered(*sentences: str) -> str:
+    """Sentences as a numbered list."""
+    return "\n".join(f"{i}. {s}" for i, s in enumerate(sentences, 1))
+
+
+# --- 01 launch overhead ---------------------------------------------------------------------------------------
+
+
+def one_array(launches: pd.DataFrame) -> pd.DataFrame:
+    """The ways to launch a kernel with one array, from the dearest to the cheapest, in µs."""
+    one = launches[(launches["args"] == 1) & (launches["kind"] == "array")]
+    return one.assign(us=one["median_ms"] * 1e3).sort_values("us", ascending=False)
+
+
+def launch_ways(launches: pd.DataFrame) -> str:
+    """A table of the ways to launch from Python: a NumPy argument, configured anew, configured once."""
+    numpy = launches[(launches["args"] == 1) & (launches["kind"] == "numpy")]
+    shown = pd.concat([numpy.assign(us=numpy["median_ms"] * 1e3, variant="numba, a NumPy array"), one_array(launches)])
+    shown = shown[~shown["variant"].str.contains("graph")]
+    return text(shown[["variant", "us"]].rename(columns={"us": "µs a launch"}), **{"µs a launch": "{:.1f}"})
+
+
+def graph_gain(launches: pd.DataFrame) -> float:
+    """How many times less a launch costs when it is replayed."""
+    us = one_array(launches).set_index("variant")["us"]
+    return us["numba"] / us["numba-graph"]
+
+
+def launch_budget_ms(launches: pd.DataFrame, kernels: int) -> float:
+    """What Python needs to launch so many kernels of four arrays, in ms."""
+    return kernels * value(launches, "median_ms", variant="numba", kind="array", args=4)
+
+
+def crossover_log2(sizes: pd.DataFrame) -> float:
+    """log2 of the smallest size measured at which a launch costs at most 10 % more than the kernel itself."""
+    wide = sizes.pivot_table(index="n", columns="variant", values="median_ms")
+    hidden = wide.index[wide["launch"] <= 1.1 * wide["kernel"]]
+    return float(np.log2(hidden.min()))
+
+
+def decode_floor_ms(gpu: str, parameters: float = 8e9, bytes_each: int = 2) -> float:
+    """The least time of one token: every weight read once at the data sheet's bandwidth."""
+    return predict_ms(Cost(read=int(parameters * bytes_each), written=0), gpu)
+
+
+def device_name(rows: pd.DataFrame) -> str:
+    """The GPU in a `source` text: between the colon and the first comma."""
+    found = rows["source"].iloc[0].partition(": ")[2].partition(",")[0]
+    if not found:
+        raise LabError(f"source {rows['source'].iloc[0]!r} names no device")
+    return found
+
+
+def takeaways_01(launches: pd.DataFrame, budget: pd.DataFrame, sizes: pd.DataFrame) -> str:
+    """The chapter in five sentences, each with its number."""
+    us = one_array(launches).set_index("variant")["us"]
+    n = sizes["n"].max()
+    back, kernel = (1e3 * value(sizes, "median_ms", variant=v, n=n) for v in ("returns", "kernel"))
+    ms = budget.set_index("variant")["median_ms"]
+    floor = decode_floor_ms(device_name(budget))
+    numpy = 1e3 * value(launches, "median_ms", variant="numba", kind="numpy", args=1)
+    return numbered(
+        f"A launch comes back after {back:.0f} µs; the kernel it asked for runs {kernel:.0f} µs.",
+        f"One launch with one array costs {us['numba']:.0f} µs of Python; with a NumPy array {numpy:.0f} µs.",
+        f"Replayed from a graph it costs {us['numba-graph']:.2f} µs: {graph_gain(launches):.0f}× less.",
+        f"{budget['kernels'].iloc[0]} empty launches take {ms['numba']:.1f} ms from Python and "
+        f"{ms['numba-graph']:.2f} ms from a graph; reading 8 billion 16-bit weights takes {floor:.1f} ms.",
+        f"From n = {power(2 ** crossover_log2(sizes))} on, the kernel before hides a launch.",
+    )
 
 
 # --- 02 fused vs unfused --------------------------------------------------------------------------------------
@@ -135,7 +206,7 @@ def takeaways_02(rows: pd.DataFrame, trap: pd.DataFrame, chain: pd.DataFrame) ->
     small = rows["n"].min()
     at_small = value(speedups(rows[rows["n"] == small]), "speedup", variant="fused-4")
     n = trap[trap["way"] == "event-pair"]["n"].min()
-    sentences = [
+    return numbered(
         f"Half the bytes, {value(gains, 'speedup', variant='fused-4'):.2f}× the speed at n = {power(rows['n'].max())}.",
         f"Four elements a thread lift the same kernel from {one / 1e3:.2f} to {four / 1e3:.2f} TB/s, "
         f"{four / value(last, 'gbps', variant='copy'):.0%} of the driver's copy.",
@@ -143,5 +214,4 @@ def takeaways_02(rows: pd.DataFrame, trap: pd.DataFrame, chain: pd.DataFrame) ->
         f"At n = {power(n)} a plain event pair says {told_speedup(trap, n, 'event-pair'):.2f}×, "
         f"a queued one {told_speedup(trap, n, 'queued'):.2f}×.",
         f"A real chain of four steps: {chain_met(chain)}.",
-    ]
-    return "\n".join(f"{i}. {s}" for i, s in enumerate(sentences, 1))
+    )

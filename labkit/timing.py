@@ -143,7 +143,8 @@ def measure_all(
         for name, fn in fns.items():
             _first_call(name, fn, method)
         calls = {name: clock.prepare(fn) for name, fn in fns.items()}
-        samples = _interleave(clock, calls, warmup, rep)
+        with warnings.catch_warnings(action="ignore"):  # they were given at the first call
+            samples = _interleave(clock, calls, warmup, rep)
         flags = _flags(before)
     return {name: _timing(rows, method, cache, flags) for name, rows in samples.items()}
 
@@ -197,12 +198,16 @@ def _first_call(name: str, fn: Callable, method: str) -> None:
     with warnings.catch_warnings(record=True) as caught, clocks.simulated_launches() as simulated:
         warnings.simplefilter("always")
         fn(0) if method == "graph" else fn()
+    copies = [w for w in caught if "Host array used" in str(w.message)]
+    for w in caught:
+        if w not in copies:
+            warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     if simulated:
         raise LabError(
             f"{name} launches a kernel in numba's simulator: its time says nothing about any GPU. "
             "Check it there, and read recorded times with labkit.read(experiment)"
         )
-    if method != "wall" and any("Host array used" in str(w.message) for w in caught):
+    if method != "wall" and copies:
         raise LabError(
             f"{name} passes a NumPy array to a kernel: it is copied to the GPU and back at every call. "
             "Copy it once with cuda.to_device(array), or ask for method='wall' to time the copies too"
