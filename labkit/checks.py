@@ -12,7 +12,8 @@ import numpy as np
 from labkit import progress
 from labkit.errors import LabError
 
-GUARD = 64  # elements before and after an output that nobody may touch
+GUARD = 1024  # elements before and after an output that nobody may touch: a whole block of the largest size
+NAN_BITS = {2: 0x7EAD, 4: 0x7FC0DEAD, 8: 0x7FF8DEADDEADDEAD}
 
 
 class WrongAnswer(LabError):
@@ -29,10 +30,17 @@ def tolerance(dtype, reduction: int, magnitude: float) -> float:
 
 
 def poisoned(shape, dtype) -> np.ndarray:
-    """An output to be filled: NaN where the type has one, else its smallest value, so that gaps show."""
+    """An output to be filled: a NaN that no arithmetic makes, or for integers the smallest value, so that gaps show."""
     dtype = np.dtype(dtype)
-    poison = np.nan if dtype.kind == "f" else np.iinfo(dtype).min
-    return np.full(shape, poison, dtype)
+    if dtype.kind == "f":
+        return np.full(shape, NAN_BITS[dtype.itemsize], f"u{dtype.itemsize}").view(dtype)
+    return np.full(shape, np.iinfo(dtype).min, dtype)
+
+
+def is_poison(values: np.ndarray) -> np.ndarray:
+    """Which values are as `poisoned` left them, bit by bit (a NaN that a kernel computed is another one)."""
+    bits = f"u{values.dtype.itemsize}"
+    return values.view(bits) == poisoned(1, values.dtype).view(bits)[0]
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
@@ -84,11 +92,9 @@ def _first_difference(found, expected, wrong) -> str:
     index = tuple(int(i) for i in np.unravel_index(wrong[0], expected.shape))
     at = f"[{', '.join(map(str, index))}]"
     share = f"{wrong.size} of {expected.size} elements are wrong"
-    untouched = poisoned(1, found.dtype)[0]
     got = found[index]
-    if np.isnan(got) if found.dtype.kind == "f" else got == untouched:
-        hint = "never written, or NaN" if found.dtype.kind == "f" else "never written"
-        return f"{share}; the first is {at}: {hint}, expected {expected[index]:.8g}"
+    if is_poison(np.array([got]))[0]:
+        return f"{share}; the first is {at}: never written, expected {expected[index]:.8g}"
     return f"{share}; the first is {at}: found {got:.8g}, expected {expected[index]:.8g}"
 
 
@@ -111,8 +117,8 @@ def check_kernel(
     dtype: str = "float32",
     reduction: int = 1,
     exercise: str = "",
-) -> bool:
-    """Check a kernel(*inputs, out) on every case with every launch configuration; True if it is right.
+) -> None:
+    """Check a kernel(*inputs, out) on every case with every launch configuration.
 
     inputs     inputs(rng, *case) -> the arrays and scalars before `out`
     reference  reference(*inputs) -> the answer, computed in float64 (arrays arrive as float64)
@@ -121,18 +127,22 @@ def check_kernel(
     exercise   the exercise's name: solved is remembered as progress
 
     Each output is poisoned, and guarded on both sides. An untouched skeleton (its `...` still there) prints
-    "not attempted" and returns False. A wrong kernel raises WrongAnswer.
+    "not attempted". A wrong kernel raises WrongAnswer.
     """
     name = _function(kernel).__name__
     if is_skeleton(kernel):
         print(f"{exercise or name}: not attempted (replace the `...` in {name})")
-        return False
+        return
     for case in cases:
         for launch in launches:
             _check_launch(kernel, case, launch(*case), inputs, reference, dtype, reduction)
     progress.solved(exercise)
-    print(f"{exercise or name}: right, on {len(cases)} shapes with {len(launches)} launch configurations each")
-    return True
+    shapes, configurations = _count(len(cases), "shape"), _count(len(launches), "launch configuration")
+    print(f"{exercise or name}: right, on {shapes} with {configurations}{' each' * (len(cases) > 1)}")
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _check_launch(kernel, case, configuration, inputs, reference, dtype, reduction) -> None:
@@ -174,25 +184,28 @@ def assert_fence(fence, size: int, where: str = "") -> None:
     """Raise WrongAnswer if anything was written beside a guarded output."""
     host = fence.copy_to_host()
     bands = np.concatenate([host[:GUARD], host[GUARD + size :]])
-    written = ~np.isnan(bands) if host.dtype.kind == "f" else bands != poisoned(1, host.dtype)[0]
+    written = ~is_poison(bands)
     if written.any():
         side = "before the start" if np.flatnonzero(written)[0] < GUARD else "past the end"
         raise WrongAnswer(f"{where}: the kernel wrote {side} of its output; is the bounds guard there?")
 
 
-def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, unit: str = "") -> bool:
-    """Check a number that the learner worked out; True if it lies `within` (relative) of what is expected."""
+def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, unit: str = "") -> None:
+    """Check a number that the learner worked out: `within` (relative) of what is expected, or exactly it for 0.
+
+    `...` prints "not attempted"; a wrong number raises WrongAnswer; a right one is remembered as progress.
+    """
     name, unit = exercise or "the solution", f" {unit}" if unit else ""
     if answer is ...:
         print(f"{name}: not attempted (replace the `...`)")
-        return False
+        return
     if not isinstance(answer, (int, float, np.number)) or isinstance(answer, bool) or not np.isfinite(answer):
         raise WrongAnswer(f"{name}: found {answer!r}, expected a number")
     if abs(answer - expected) > within * abs(expected):
-        raise WrongAnswer(f"{name}: {answer:g}{unit} is not within {within:.0%} of the answer; count again")
+        near = f"within {within:.0%} of the answer" if within else "the answer"
+        raise WrongAnswer(f"{name}: {answer:g}{unit} is not {near}; count again")
     progress.solved(exercise)
     print(f"{name}: right ({expected:g}{unit})")
-    return True
 
 
 def is_skeleton(kernel) -> bool:

@@ -255,4 +255,5 @@ def _slows(reason: str) -> bool:
     return "slowdown" in reason or "power_cap" in reason
 
 
+ENVIRONMENT = dict(os.environ)  # as the user set it; child processes get this one, and decide for themselves
 MACHINE = _find()

@@ -86,7 +86,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
             on_cell_executed=lambda **_: bar.update(),
         )
         try:
-            asyncio.run(client.async_execute(env={**os.environ, "PYTHONHASHSEED": "0"}))
+            asyncio.run(client.async_execute(env=_environment()))
         except CellExecutionError as e:
             raise LabError(f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})") from None
         except (CellTimeoutError, DeadKernelError) as e:
@@ -96,6 +96,11 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
         "language_info": {"name": "python"},
     }
     return notebook
+
+
+def _environment() -> dict[str, str]:
+    """The user's environment and labkit's own variables: a chapter looks for a GPU itself, and says why there is none."""
+    return {**device.ENVIRONMENT, **{k: v for k, v in os.environ.items() if k.startswith("LABKIT_")}}
 
 
 def _one_line(text: str) -> str:

@@ -38,7 +38,8 @@ VARIANTS = {
     "fused-4": (BLUE, "s"),
     "copy": (GREY, "X"),
     "numba": (BLUE, "s"),
-    "numba-unconfigured": (VERMILLION, "v"),
+    "numba-unconfigured": (ORANGE, "v"),
+    "numba-warned": (VERMILLION, "v"),
     "numba-graph": (GREEN, "*"),
     "torch-eager": (PURPLE, "^"),
     "torch-compile": (PURPLE, "D"),
@@ -48,6 +49,9 @@ VARIANTS = {
     "batch": (ORANGE, "o"),
     "queued": (BLUE, "s"),
     "do_bench": (GREEN, "D"),
+    "returns": (ORANGE, "o"),
+    "separate": (VERMILLION, "s"),
+    "fused-1": (SKY, "o"),
     "launch": (VERMILLION, "v"),
     "kernel": (BLUE, "s"),
 }
@@ -63,6 +67,11 @@ def marker(variant: str) -> str:
     return VARIANTS.get(variant, (GREY, "o"))[1]
 
 
+def linestyle(variant: str) -> str:
+    """Dashed for what a variant is compared with, so that a line below another still shows."""
+    return "--" if variant == "copy" or variant.startswith("unfused") else "-"
+
+
 # --- primitives -----------------------------------------------------------------------------------------------
 
 
@@ -73,7 +82,7 @@ def sweep(ax: Axes, rows: pd.DataFrame, x: str, y: str, variants: list[str] | No
         line = rows[rows["variant"] == variant].sort_values(x)
         if line.empty:
             continue
-        ax.plot(line[x], line[y], color=colour(variant), marker=marker(variant))
+        ax.plot(line[x], line[y], color=colour(variant), marker=marker(variant), linestyle=linestyle(variant))
         ends[variant] = (line[x].iloc[-1], line[y].iloc[-1])
     log2_axis(ax, x)
     label_ends(ax, ends)
@@ -125,7 +134,8 @@ def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], uni
     names = list(ratios)[::-1]
     ax.barh(names, [ratios[n] for n in names], color=[colour(n) for n in names], height=0.6)
     for i, name in enumerate(names):
-        ax.text(ratios[name], i, f"  {ratios[name]:.3g}{unit}", va="center", fontweight="bold")
+        end = max(ratios[name], predicted.get(name, 0))
+        ax.text(end, i, f"  {ratios[name]:.3g}{unit}", va="center", fontweight="bold")
         if name in predicted:
             ax.plot([predicted[name]] * 2, [i - 0.42, i + 0.42], color=mpl.rcParams["text.color"], linewidth=3)
     ax.grid(axis="y", visible=False)
@@ -142,6 +152,8 @@ def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu, precision: str = "
     ax.loglog(x, np.minimum(x * gpu.bandwidth_gbps / 1e3, peak), color=mpl.rcParams["text.color"])
     for (_, row), value in zip(points.iterrows(), intensity, strict=True):
         ax.plot(value, row["tflops"], marker(row["variant"]), color=colour(row["variant"]), markersize=14)
+        ax.annotate(row["variant"], (value, row["tflops"]), (16, -22), textcoords="offset points",
+                    color=colour(row["variant"]), fontweight="bold")  # fmt: skip
     ax.annotate(f"{gpu.bandwidth_gbps / 1e3:g} TB/s (data sheet)", (ridge / 12, gpu.bandwidth_gbps / 1e3 * ridge / 12),
                 (-14, 14), textcoords="offset points", ha="right")  # fmt: skip
     ax.annotate(

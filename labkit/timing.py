@@ -22,7 +22,7 @@ class Timing:
     """All samples of one function, in ms a call.
 
     `dry` marks the samples during which the GPU may have waited for Python: they are kept, and left out of
-    the statistics as long as others remain. `flags` says in words what a reader should doubt.
+    the statistics as long as they are fewer than half. `flags` says in words what a reader should doubt.
     """
 
     samples_ms: np.ndarray
@@ -34,7 +34,7 @@ class Timing:
 
     def __post_init__(self):
         good = self.samples_ms[~self.dry]
-        object.__setattr__(self, "trusted_ms", good if good.size else self.samples_ms)
+        object.__setattr__(self, "trusted_ms", good if 2 * good.size > self.dry.size else self.samples_ms)
 
     @property
     def median_ms(self) -> float:
@@ -109,7 +109,7 @@ def compare(a: Timing, b: Timing) -> Verdict:
 
 def measure(fn: Callable, **options) -> Timing:
     """Time one function; the options are those of `measure_all`, the defaults those of triton's do_bench."""
-    return measure_all({"fn": fn}, **options)["fn"]
+    return measure_all({"the function": fn}, **options)["the function"]
 
 
 def measure_all(
