@@ -142,7 +142,7 @@ def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
         rows,
     )
     plots.speedup(ax, dict(gains), dict(told))
-    ax.set_xlabel(f"speedup over its unfused sibling at n = {power(rows['n'].max())}; black: predicted from bytes")
+    ax.set_xlabel(f"speedup over two kernels at n = {power(rows['n'].max())}; black: predicted from bytes")
     return fig
 
 

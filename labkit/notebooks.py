@@ -68,7 +68,7 @@ class _ThisPython(KernelSpecManager):
     """Runs kernels with the Python that runs labkit, whatever kernels the user has installed."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [sys.executable, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 
@@ -99,7 +99,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
 
 
 def _environment() -> dict[str, str]:
-    """The user's environment and labkit's own variables: a chapter looks for a GPU itself, and says why there is none."""
+    """The user's environment and labkit's own variables: a chapter finds out itself whether there is a GPU."""
     return {**device.ENVIRONMENT, **{k: v for k, v in os.environ.items() if k.startswith("LABKIT_")}}
 
 

@@ -1,0 +1,19 @@
+"""How the chapters are validated: strictly against their stored outputs without a GPU, live and lax with one."""
+
+import os
+import tempfile
+from pathlib import Path
+
+# before any kernel starts: no test and no chapter touches the user's own progress
+os.environ["LABKIT_PROGRESS"] = str(Path(tempfile.mkdtemp(prefix="labkit-tests-")) / "progress.json")
+
+import labkit  # before numba, whatever test comes first
+
+
+def pytest_configure(config):
+    """Choose nbval's mode and name our markers."""
+    config.addinivalue_line("markers", "gpu: needs a real GPU")
+    config.addinivalue_line("markers", "browser: needs chromium, chromedriver and selenium")
+    if config.pluginmanager.hasplugin("nbval"):
+        config.option.nbval = not labkit.MACHINE.has_gpu
+        config.option.nbval_lax = labkit.MACHINE.has_gpu

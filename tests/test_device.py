@@ -1,0 +1,91 @@
+"""GPU, simulator or none: never a traceback, never silent."""
+
+import pytest
+
+from labkit import LabError, device
+
+NO_GPU = not device.MACHINE.has_gpu
+MODE = "import labkit; print(labkit.MACHINE.mode, '|', labkit.MACHINE.reason)"
+
+
+@pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
+def test_without_a_gpu_the_simulator_is_on(python):
+    done = python(MODE + "; from numba import cuda, config; print(config.ENABLE_CUDASIM, cuda.is_available())")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("simulator |")
+    assert done.stdout.endswith("1 True\n")
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
+def test_numba_alone_may_come_first(python):
+    done = python("import numba; " + MODE + "; from numba import cuda; print(cuda.is_available())")
+    assert done.stdout.startswith("simulator |")
+    assert done.stdout.endswith("True\n")
+
+
+@pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
+def test_imported_too_late_says_what_to_do(python):
+    done = python("from numba import cuda; " + MODE + "; print(labkit.mode())")
+    assert done.returncode == 0
+    assert done.stdout.startswith("none |")
+    assert "put `import labkit` above" in done.stderr
+    assert "put `import labkit` above" in done.stdout
+
+
+def test_the_simulator_can_be_asked_for(python):
+    done = python(MODE, NUMBA_ENABLE_CUDASIM="1")
+    assert done.stdout == "simulator | NUMBA_ENABLE_CUDASIM=1 is set\n"
+
+
+def test_a_misspelt_simulator_variable_is_not_silent(python):
+    done = python(MODE, NUMBA_ENABLE_CUDASIM="true")
+    assert "only 1 turns the simulator on" in done.stderr
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "GPU-00000000-0000-0000-0000-000000000000", "MIG-1/2/3", "nonsense"])
+def test_no_value_of_cuda_visible_devices_ends_in_a_traceback(python, visible):
+    done = python(
+        MODE + "; from labkit import doctor; print(doctor.report(doctor.examine()))", CUDA_VISIBLE_DEVICES=visible
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "unset CUDA_VISIBLE_DEVICES" in done.stdout
+
+
+def test_every_gpu_of_the_table_has_its_source():
+    assert len(device.gpus()) >= 14
+    for gpu in device.gpus().values():
+        assert gpu.bandwidth_gbps > 100
+        assert gpu.tflops["fp32"] > 5
+        assert "http" in gpu.source
+        assert gpu.date.startswith("20")
+
+
+def test_a_gpu_is_found_by_slug_and_by_name():
+    assert device.find_gpu("nvidia-h200") is device.find_gpu("NVIDIA H200")
+
+
+def test_an_unknown_gpu_lists_the_known_ones():
+    with pytest.raises(LabError, match="nvidia-h200"):
+        device.find_gpu("Voodoo 2")
+
+
+def test_a_damaged_table_of_gpus_is_one_clear_line(tmp_path, monkeypatch):
+    (tmp_path / "gpus.csv").write_text("gpu;name\nx;y\n")
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    device.gpus.cache_clear()
+    try:
+        with pytest.raises(LabError, match=r"gpus\.csv: not the table of GPUs"):
+            device.gpus()
+    finally:
+        device.gpus.cache_clear()
+
+
+def test_the_last_cache_has_a_plausible_size():
+    assert 1 << 20 <= device.last_cache_bytes() <= 4 << 30
+
+
+def test_state_of_an_absent_gpu_is_none_not_an_error():
+    if NO_GPU:
+        assert set(device.gpu_state().values()) == {None}

@@ -1,0 +1,109 @@
+"""Check, then measure, or show what was recorded."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import labkit  # isort: skip
+from numba import cuda
+
+from conftest import PROVENANCE, made_up
+from labkit import Case, Experiment, LabError, Unavailable, WrongAnswer, device, experiment, records
+
+NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
+
+
+@cuda.jit
+def double(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = x[i] * np.float32(2)
+
+
+@cuda.jit
+def nothing(x, out):
+    pass
+
+
+def case(n):
+    x = np.random.default_rng(n).standard_normal(n, dtype=np.float32)
+    return Case((x,), x.astype(np.float64) * 2, dict.fromkeys(("right", "wrong", "absent"), labkit.elementwise(n)))
+
+
+def absent(x, out):
+    raise Unavailable("needs something else")
+
+
+RIGHT = {"right": lambda x, out: lambda: double[-(-x.size // 32), 32](x, out)}
+WRONG = {"wrong": lambda x, out: lambda: nothing[1, 32](x, out)}
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    monkeypatch.setenv("LABKIT_DEVICE", "test-gpu-9000")
+    records.write(made_up(("right", "absent")), "made_up", PROVENANCE, tmp_path)
+
+
+@NO_GPU
+def test_without_a_gpu_variants_are_checked_and_the_record_is_shown(recorded, capsys):
+    rows = Experiment("made_up", case, RIGHT | {"absent": absent}, grid=[{"n": 8}], small=[{"n": 33}]).run()
+    assert set(rows["source"]) == {"recorded: Test GPU 9000, driver 1.2.3, 2020-01-02"}
+    assert "on odd sizes: right\n" in capsys.readouterr().out
+
+
+def test_a_wrong_variant_is_never_timed(recorded):
+    with pytest.raises(WrongAnswer, match=r"made_up, wrong, n=33: .*never written"):
+        Experiment("made_up", case, WRONG, grid=[{"n": 33}], small=[{"n": 33}]).run()
+
+
+@NO_GPU
+def test_recording_takes_a_real_gpu(recorded):
+    with pytest.raises(LabError, match="It takes a real GPU"):
+        Experiment("made_up", case, RIGHT, grid=[], small=[]).run(record=True)
+
+
+@NO_GPU
+def test_no_record_is_one_clear_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    with pytest.raises(LabError, match="no record"):
+        labkit.live_or_recorded("unheard_of", lambda: [])
+
+
+def test_recorded_rows_stand_in_for_what_is_missing(recorded, capsys):
+    live = made_up(("right",)).assign(source="measured here: X, driver 1, today")
+    table = Experiment("made_up", case, {}, grid=[])._with_recorded(live, {"absent": "not installed"})
+    assert table.groupby("variant")["source"].first().to_dict() == {
+        "right": "measured here: X, driver 1, today",
+        "absent": "recorded: Test GPU 9000, driver 1.2.3, 2020-01-02",
+    }
+    assert "absent: not installed" in capsys.readouterr().out
+
+
+def test_a_variant_that_computes_something_else_has_its_own_answer():
+    x = np.ones(5, np.float32)
+    mixed = Case((x,), x * 3.0, {}, answers={"right": x * 2.0})
+    launches, errors, _ = Experiment("e", lambda: mixed, RIGHT, grid=[])._checked({}, {})
+    assert errors == {"right": 0.0}
+    assert set(launches) == {"right"}
+
+
+def test_bandwidth_above_the_peak_is_flagged(monkeypatch):
+    monkeypatch.setattr(experiment, "_peak_gbps", lambda: 100.0)
+    timed = labkit.Timing(np.array([1e-6]), np.zeros(1, bool), "events", "cold")
+    assert labkit.row("v", timed, labkit.elementwise(1000))["flags"] == "above the peak of 100 GB/s"
+    hot = labkit.Timing(np.array([1e-6]), np.zeros(1, bool), "events", "hot")
+    assert labkit.row("v", hot, labkit.elementwise(1000))["flags"] == ""  # a cache may well be faster
+
+
+def test_a_row_has_the_columns_of_a_record():
+    timed = labkit.Timing(np.array([2.0]), np.zeros(1, bool), "events", "cold")
+    row = labkit.row("v", timed, labkit.Cost(4_000_000, 4_000_000, 2_000_000), 1e-8, n=5)
+    records.validate(pd.DataFrame([row]), "here")
+    assert (row["gbps"], row["tflops"]) == (pytest.approx(4), pytest.approx(0.001))
+
+
+@NO_GPU
+def test_need_says_what_is_missing():
+    with pytest.raises(Unavailable, match="needs a GPU"):
+        labkit.need("torch")
