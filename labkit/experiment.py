@@ -103,9 +103,10 @@ class Experiment:
 
         case = self.case(**parameters)
         inputs = [cuda.to_device(a) for a in case.inputs]
+        poison = checks.poisoned(case.reference.shape, case.dtype)
         launches, errors = {}, {}
         for name, build in self.variants.items():
-            out = cuda.to_device(checks.poisoned(case.reference.shape, case.dtype))
+            out = cuda.to_device(poison)
             try:
                 launch = build(*inputs, out)
             except Unavailable as e:
