@@ -39,7 +39,7 @@ VARIANTS = {
     "copy": (GREY, "X"),
     "numba": (BLUE, "s"),
     "numba-unconfigured": (ORANGE, "v"),
-    "numba-warned": (VERMILLION, "v"),
+    "numba-new-grid": (VERMILLION, "v"),
     "numba-graph": (GREEN, "*"),
     "torch-eager": (PURPLE, "^"),
     "torch-compile": (PURPLE, "D"),
