@@ -74,7 +74,7 @@ def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
     fig, ax = plots.new(
         f"Replayed from a graph, a launch costs {findings.graph_gain(rows):.0f}× less than from Python", one
     )
-    plots.speedup(ax, us, {}, " µs")
+    plots.speedup(ax, us, {}, "{:.3g} µs")
     ax.set_xlabel("µs a kernel, one array as argument")
     return fig
 
@@ -88,7 +88,7 @@ def launch_budget(rows: pd.DataFrame) -> CourseFigure:
     fig, ax = plots.new(
         f"{count} empty launches from Python: {ms['numba']:.1f} ms; the GPU could read all weights in {floor:.1f}", rows
     )
-    plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor), " ms")
+    plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor), "{:.3g} ms")
     ax.set_xlabel("ms a forward pass of empty kernels; black: reading 16 GB of weights (data-sheet bandwidth)")
     return fig
 
@@ -148,20 +148,15 @@ def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
 
 @figure("02-where-fusion-pays", "fused_vs_unfused")
 def where_fusion_pays(rows: pd.DataFrame) -> CourseFigure:
-    """The gain against n: none where the launch rules, none to speak of in the L2, two in DRAM."""
-    gains = speedups(rows)
-    gains = gains[gains["variant"].isin(["fused-4", "fused"])]
-    four = gains[gains["variant"] == "fused-4"].sort_values("n")
-    low, high = four["speedup"].iloc[0], four["speedup"].iloc[-1]
-    fig, ax = plots.new(
-        f"Fusing pays {high:.2f}× at {power(four['n'].max())} elements, {low:.2f}× at {power(four['n'].min())}",
-        gains,
-    )
-    plots.sweep(ax, gains, "n", "speedup", ["fused", "fused-4"])
-    ax.axhline(2, color=plots.GREY, linestyle="--")
-    ax.annotate("predicted from bytes", (four["n"].iloc[0], 2), (0, 8), textcoords="offset points", color=plots.GREY)
+    """The time that fusing saves against n, and how much of it the saved bytes explain."""
+    times = findings.saved(rows)
+    lines = times.melt(ignore_index=False, var_name="variant", value_name="us").reset_index()
+    at = findings.bytes_rule_from(rows)
+    fig, ax = plots.new(f"Below {power(at)} elements fusing saves a kernel's floor, not its bytes", rows)
+    ax.set_yscale("log")
+    plots.sweep(ax, lines, "n", "us", ["from bytes", "measured"])
     ax.set_xlabel("n (float32 elements)")
-    ax.set_ylabel("speedup, unfused / fused")
+    ax.set_ylabel("µs saved, unfused-4 minus fused-4")
     return fig
 
 
@@ -174,7 +169,7 @@ def timing_trap(rows: pd.DataFrame) -> CourseFigure:
     told = fused.drop(columns="variant").rename(columns={"way": "variant"})
     fig, ax = plots.new(f"A kernel of {true:.1f} µs, as a plain event pair sees it: {said:.0f} µs", told)
     ax.set_yscale("log")
-    plots.sweep(ax, told, "n", "us", ["event-pair", "batch", "queued", "do_bench"])
+    plots.sweep(ax, told, "n", "us", ["event-pair", "batch", "do_bench", "queued-hot", "queued"])
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("µs, the fused kernel (fused-4)")
     return fig

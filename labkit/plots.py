@@ -48,6 +48,9 @@ VARIANTS = {
     "event-pair": (VERMILLION, "v"),
     "batch": (ORANGE, "o"),
     "queued": (BLUE, "s"),
+    "queued-hot": (SKY, "o"),
+    "measured": (BLUE, "s"),
+    "from bytes": (ORANGE, "o"),
     "do_bench": (GREEN, "D"),
     "returns": (ORANGE, "o"),
     "separate": (VERMILLION, "s"),
@@ -69,7 +72,7 @@ def marker(variant: str) -> str:
 
 def linestyle(variant: str) -> str:
     """Dashed for what a variant is compared with, so that a line below another still shows."""
-    return "--" if variant == "copy" or variant.startswith("unfused") else "-"
+    return "--" if variant in ("copy", "from bytes") or variant.startswith("unfused") else "-"
 
 
 # --- primitives -----------------------------------------------------------------------------------------------
@@ -129,13 +132,13 @@ def spread(heights: dict[str, float], gap: float) -> dict[str, float]:
     return placed
 
 
-def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], unit: str = "×") -> None:
+def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], how: str = "{:.2f}×") -> None:
     """A bar a variant with its value at the end; a black line where the prediction was."""
     names = list(ratios)[::-1]
     ax.barh(names, [ratios[n] for n in names], color=[colour(n) for n in names], height=0.6)
     for i, name in enumerate(names):
         end = max(ratios[name], predicted.get(name, 0))
-        ax.text(end, i, f"  {ratios[name]:.3g}{unit}", va="center", fontweight="bold")
+        ax.text(end, i, "  " + how.format(ratios[name]), va="center", fontweight="bold")
         if name in predicted:
             ax.plot([predicted[name]] * 2, [i - 0.42, i + 0.42], color=mpl.rcParams["text.color"], linewidth=3)
     ax.grid(axis="y", visible=False)
