@@ -226,7 +226,7 @@ def check_value(exercise: str, answer, expected: float, *, within: float = 0.1, 
         near = f"within {within:.0%} of the answer" if within else "the answer"
         raise WrongAnswer(f"{name}: {answer:g}{unit} is not {near}; count again")
     progress.solved(exercise)
-    print(f"{name}: right ({expected:g}{unit})")
+    print(f"{name}: right ({expected:g}{unit})" if exercise else f"{name}: right")
 
 
 def is_skeleton(kernel) -> bool:

@@ -66,7 +66,7 @@ def _lab(arguments) -> None:
         print(line)
     options = [o for o in arguments.jupyter if o != "--"]
     command = [sys.executable, "-m", "jupyter", "lab", f"--ServerApp.root_dir={desk}", *options]
-    print(f"JupyterLab opens on {desk}; end it with Ctrl-C", flush=True)
+    print(f"JupyterLab starts on {desk}; Ctrl-C ends it", flush=True)
     os.execv(sys.executable, command) if os.name == "posix" else sys.exit(_call(command))
 
 

@@ -220,8 +220,8 @@ def mode() -> str:
         return f"Mode: live. Kernels run and are timed on this machine's {MACHINE.name}."
     if MACHINE.mode == "simulator":
         return (
-            "Mode: recorded. No GPU is usable here (`labkit doctor` says why): kernels run in numba's simulator, "
-            "to be checked;\ntimes come from the records in data/, CPU times from this machine."
+            "Mode: recorded. No GPU is usable here (`labkit doctor` says why).\n"
+            "Kernels run in numba's simulator, to be checked; GPU times come from the records in data/."
         )
     return f"Mode: none. {TOO_LATE}."
 

@@ -71,9 +71,7 @@ def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
     """Time a kernel, from the dearest way of launching it to the cheapest."""
     one = findings.one_array(rows)
     us = dict(zip(one["variant"], one["us"], strict=True))
-    fig, ax = plots.new(
-        f"Replayed from a graph, a launch costs {findings.graph_gain(rows):.0f}× less than from Python", one
-    )
+    fig, ax = plots.new(f"Replayed from a graph, a launch costs {findings.graph_gain(rows):.0f}× less", one)
     plots.speedup(ax, us, {}, "{:.3g} µs")
     ax.set_xlabel("µs a kernel, one array as argument")
     return fig
@@ -86,10 +84,10 @@ def launch_budget(rows: pd.DataFrame) -> CourseFigure:
     floor = findings.decode_floor_ms(findings.device_name(rows))
     count = rows["kernels"].iloc[0]
     fig, ax = plots.new(
-        f"{count} empty launches from Python: {ms['numba']:.1f} ms; the GPU could read all weights in {floor:.1f}", rows
+        f"{count} launches from Python: {ms['numba']:.1f} ms; reading all weights: {floor:.1f} ms", rows
     )
     plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor), "{:.3g} ms")
-    ax.set_xlabel("ms a forward pass of empty kernels; black: reading 16 GB of weights (data-sheet bandwidth)")
+    ax.set_xlabel("ms a forward pass of empty kernels; black: reading 16 GB (data sheet)")
     return fig
 
 
@@ -138,7 +136,7 @@ def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
     shown = [v for v in ("fused-4", "fused", "torch-compile", "triton", "torch-eager") if v in last.index]
     gains, told = last.loc[shown, "speedup"], last.loc[shown, "predicted"]
     fig, ax = plots.new(
-        f"Half the bytes, half the time: fused is {gains['fused-4']:.2f}× (predicted {told['fused-4']:.2f}×)",
+        f"Half the bytes, half the time: {gains['fused-4']:.2f}× (predicted {told['fused-4']:.2f}×)",
         rows,
     )
     plots.speedup(ax, dict(gains), dict(told))
@@ -183,7 +181,7 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
     useful = last.assign(flops=last["n"], tflops=last["n"] / last["median_ms"] / 1e9)  # ×6 is one FLOP, however done
     gpu = device.find_gpu(findings.device_name(rows))
     busy = value(useful, "tflops", variant="fused-4") / gpu.tflops["fp32"]
-    fig, ax = plots.new(f"Fusing climbs the slope, and still uses {busy:.1%} of the GPU's arithmetic", useful)
+    fig, ax = plots.new(f"Fusing climbs the slope, at {busy:.1%} of the GPU's arithmetic", useful)
     plots.roofline(ax, useful, gpu)
     ax.set_xlabel("useful FLOPs per byte (one multiplication an element)")
     return fig
@@ -196,9 +194,7 @@ def chain(rows: pd.DataFrame) -> CourseFigure:
     base = last.loc["separate"]
     fused = last.drop(index="separate")
     gains, told = base["median_ms"] / fused["median_ms"], base["bytes"] / fused["bytes"]
-    fig, ax = plots.new(
-        f"Bias, GELU, residual, scale in one kernel: {gains['fused']:.2f}× (predicted {told['fused']:.2f}×)", rows
-    )
+    fig, ax = plots.new(f"Four steps in one kernel: {gains['fused']:.2f}× (predicted {told['fused']:.2f}×)", rows)
     plots.speedup(ax, dict(gains), dict(told))
     ax.set_xlabel("speedup over four separate kernels; black: predicted from bytes")
     return fig

@@ -31,11 +31,14 @@ def power(n: float) -> str:
 
 
 def text(table: pd.DataFrame, **formats: str) -> str:
-    """A table as plain text, with a format for each of the named columns: the same bytes everywhere."""
-    shown = table.copy()
-    for column, how in formats.items():
-        shown[column] = ["-" if pd.isna(v) else how.format(v) for v in shown[column]]
-    return shown.to_string(index=False)
+    """A table as plain text, two spaces between columns, with a format for each of the named columns."""
+    columns = []
+    for name in table.columns:
+        how = formats.get(name, "{}")
+        cells = [name, *("-" if pd.isna(v) else how.format(v) for v in table[name])]
+        width = max(map(len, cells))
+        columns.append([c.rjust(width) for c in cells])
+    return "\n".join("  ".join(row) for row in zip(*columns, strict=True))
 
 
 def numbered(*sentences: str) -> str:
@@ -132,19 +135,28 @@ def speedups(rows: pd.DataFrame) -> pd.DataFrame:
 def answer(rows: pd.DataFrame) -> str:
     """The table for someone in a hurry: every variant at the largest size, and where the numbers come from."""
     last = speedups(largest(rows))
-    last["ms"], last["GB/s"] = last["median_ms"], last["gbps"]
-    columns = ["variant", "n", "ms", "GB/s", "speedup", "predicted", "source"]
-    table = text(last[columns], ms="{:.3f}", speedup="{:.2f}×", predicted="{:.2f}×", **{"GB/s": "{:.0f}"})
-    return f"{table}\n{device.mode()}"
+    shown = pd.DataFrame(
+        {
+            "variant": last["variant"],
+            "n": [power(n) for n in last["n"]],
+            "ms": last["median_ms"],
+            "GB/s": last["gbps"],
+            "speedup": last["speedup"],
+            "predicted": last["predicted"],
+            "source": [source.partition(":")[0] for source in last["source"]],
+        }
+    )
+    table = text(shown, ms="{:.3f}", speedup="{:.2f}×", predicted="{:.2f}×", **{"GB/s": "{:.0f}"})
+    return "\n".join([table, *sorted(last["source"].unique()), device.mode()])
 
 
 def traffic_table(rows: pd.DataFrame) -> str:
     """The cost model's bytes beside those that ncu counted on the memory bus, in GB."""
     shown = rows[["variant", "n", "source"]].copy()
     for what in ("read", "written"):
-        shown[f"{what}: model"] = rows[f"{what}_model"] / 1e9
-        shown[f"{what}: ncu"] = rows[f"{what}_ncu"] / 1e9
-        shown[f"{what}: off by"] = rows[f"{what}_ncu"] / rows[f"{what}_model"] - 1
+        shown[f"{what}, model"] = rows[f"{what}_model"] / 1e9
+        shown[f"{what}, ncu"] = rows[f"{what}_ncu"] / 1e9
+        shown[f"{what}, off by"] = rows[f"{what}_ncu"] / rows[f"{what}_model"] - 1
     gb = {c: "{:.3f}" for c in shown if c.endswith(("model", "ncu"))}
     return text(
         shown[[c for c in shown if c != "source"]], **gb, **{c: "{:+.2%}" for c in shown if c.endswith("by")}
@@ -171,7 +183,9 @@ def trap_table(trap: pd.DataFrame, n: int) -> str:
     shown["flags (fused-4)"] = [
         here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or "none" for way in shown["way"]
     ]
-    return f"n = {power(n)}, µs\n" + text(shown, **{"unfused-4": "{:.1f}", "fused-4": "{:.1f}", "speedup": "{:.2f}×"})
+    return f"n = {power(n)}, times in µs\n" + text(
+        shown, **{"unfused-4": "{:.1f}", "fused-4": "{:.1f}", "speedup": "{:.2f}×"}
+    )
 
 
 def saved(rows: pd.DataFrame) -> pd.DataFrame:

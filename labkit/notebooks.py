@@ -72,6 +72,11 @@ class _ThisPython(KernelSpecManager):
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 
+class _Kernels(AsyncKernelManager):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs, kernel_spec_manager=_ThisPython())
+
+
 def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
     """Run a chapter in a fresh kernel, with a progress bar on stderr. Raises LabError naming the cell that failed."""
     notebook = read(path)
@@ -79,7 +84,8 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
     with tqdm(total=cells, desc=path.stem, unit="cell", file=sys.stderr) as bar:
         client = NotebookClient(
             notebook,
-            km=AsyncKernelManager(kernel_spec_manager=_ThisPython(), kernel_name="python3"),
+            kernel_manager_class=_Kernels,
+            kernel_name="python3",
             timeout=timeout_s,
             record_timing=False,
             resources={"metadata": {"path": str(path.parent)}},
@@ -176,9 +182,8 @@ def lay_desk(desk: Path) -> list[str]:
         raise LabError(f"cannot make the desk {desk} ({e.strerror}); choose another folder with --desk") from e
     laid, done = _laid(desk), []
     for chapter in chapters():
-        fresh = json.dumps(without_outputs(read(chapter)), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-        target = desk / chapter.name
-        if target.exists() and _hash(target) != laid.get(chapter.name):
+        fresh, target = without_outputs(read(chapter)), desk / chapter.name
+        if target.exists() and _written(target) != laid.get(chapter.name):
             if laid.get(chapter.name) == _digest(fresh):
                 done.append(f"{target.name}: yours, kept")
                 continue
@@ -188,7 +193,7 @@ def lay_desk(desk: Path) -> list[str]:
             continue
         else:
             done.append(f"{target.name}: laid")
-        write(nbformat.from_dict(json.loads(fresh)), target)
+        write(fresh, target)
         laid[chapter.name] = _digest(fresh)
     (desk / LAID).write_text(json.dumps(laid, indent=1) + "\n", encoding="utf-8")
     return done
@@ -201,12 +206,17 @@ def _laid(desk: Path) -> dict[str, str]:
         return {}  # nothing known: every chapter there counts as the learner's own
 
 
-def _hash(path: Path) -> str:
-    return _digest(path.read_text(encoding="utf-8"))
+def _written(path: Path) -> str:
+    """The digest of what stands in a desk's notebook; of its bytes, if it is none any more."""
+    try:
+        return _digest(read(path))
+    except LabError:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _digest(notebook: nbformat.NotebookNode) -> str:
+    """Of what a learner writes: the cells' sources. JupyterLab changes metadata as soon as it opens a file."""
+    return hashlib.sha256(json.dumps([(c.cell_type, c.source) for c in notebook.cells]).encode()).hexdigest()
 
 
 def exercises(path: Path) -> list[str]:

@@ -101,7 +101,7 @@ def log2_axis(ax: Axes, label: str) -> None:
 def label_ends(ax: Axes, ends: dict[str, tuple[float, float]]) -> None:
     """Names at the right ends of lines, moved apart where they would overlap."""
     ax.margins(x=0.03)
-    ax.figure.canvas.draw_idle()
+    ax.figure.draw_without_rendering()  # so that the lines' ends are where they will be
     gap = 22  # points between two names
     scale = 72 / ax.figure.dpi
     heights = {name: ax.transData.transform(xy)[1] * scale for name, xy in ends.items()}
@@ -166,6 +166,7 @@ def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu, precision: str = "
         textcoords="offset points",
         ha="right",
     )
+    ax.set_ylim(top=3 * peak)
     ax.set_xlabel("FLOPs per byte")
     ax.set_ylabel("TFLOP/s")
 
@@ -187,10 +188,12 @@ def heatmap(ax: Axes, table: pd.DataFrame, unit: str) -> None:
 class CourseFigure(Figure):
     """A figure with one axes that shows itself in a notebook, and is known there by what it found."""
 
-    def _repr_png_(self) -> bytes:
+    def _repr_png_(self) -> tuple[bytes, dict]:
+        """A sharp picture that is shown 800 pixels wide, so that title and axis fit on a small screen."""
         buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=96)
-        return buffer.getvalue()
+        with style():
+            self.savefig(buffer, format="png", dpi=120)
+        return buffer.getvalue(), {"width": 800, "height": 450}
 
     def __repr__(self) -> str:
         return f"<Figure: {' '.join(self.axes[0].get_title(loc='left').split())}>"

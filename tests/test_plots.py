@@ -1,0 +1,173 @@
+"""Figures: from records alone, the same bytes twice, in one style, each under what it found."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.testing.compare import compare_images
+
+from conftest import ROOT, made_up
+from labkit import LabError, figures, findings, plots, records
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """All figures in all formats, drawn twice, and the seconds of the first time."""
+    folders = [tmp_path_factory.mktemp("figures") for _ in range(2)]
+    start = time.perf_counter()
+    figures.draw_all(folders[0], ["png", "svg", "pdf"])
+    seconds = time.perf_counter() - start
+    figures.draw_all(folders[1], ["png", "svg", "pdf"])
+    return folders, seconds
+
+
+def test_every_figure_is_drawn_in_every_format(drawn):
+    names = {p.name for p in drawn[0][0].iterdir()}
+    assert names == {f"{figure}.{kind}" for figure in figures.FIGURES for kind in ("png", "svg", "pdf")}
+
+
+def test_the_same_data_gives_the_same_bytes(drawn):
+    first, second = drawn[0]
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+def test_all_figures_in_all_formats_take_under_ten_seconds(drawn):
+    assert drawn[1] < 10
+
+
+@pytest.mark.parametrize("name", ["02-speedup", "01-ways-to-launch", "02-timing-trap"])
+def test_the_readmes_figures_are_current(drawn, name):
+    """Compared as pictures: another matplotlib may place a pixel elsewhere, another number moves many."""
+    assert f"docs/{name}.png" in (ROOT / "README.md").read_text(encoding="utf-8")
+    different = compare_images(str(ROOT / "docs" / f"{name}.png"), str(drawn[0][0] / f"{name}.png"), tol=8)
+    assert different is None, f"{different}; redraw: labkit plots --out docs, and keep the README's three"
+
+
+def test_the_dark_theme_is_dark(tmp_path):
+    figures.draw_all(tmp_path / "dark", ["svg"], theme="dark")
+    figures.draw_all(tmp_path / "light", ["svg"])
+    for name in figures.FIGURES:
+        dark, light = ((tmp_path / t / f"{name}.svg").read_text() for t in ("dark", "light"))
+        assert "#121212" in dark
+        assert "#121212" not in light
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_a_figure_says_what_it_found_and_where_from(name):
+    experiment, draw = figures.FIGURES[name]
+    fig = draw(records.read(experiment))
+    assert any(c.isdigit() for c in fig.axes[0].get_title(loc="left")), "the finding has a number in it"
+    assert "recorded: NVIDIA H200" in fig.get_supxlabel()
+    assert repr(fig).startswith("<Figure: ")
+    assert fig._repr_png_()[0].startswith(b"\x89PNG")
+    assert fig.get_size_inches() == pytest.approx([13.333, 7.5])
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_nothing_is_smaller_than_the_back_row_can_read(name):
+    import matplotlib.text
+
+    experiment, draw = figures.FIGURES[name]
+    fig = draw(records.read(experiment))
+    fig.draw_without_rendering()
+    sizes = [t.get_fontsize() for t in fig.findobj(matplotlib.text.Text) if t.get_text().strip()]
+    assert min(sizes) >= 16
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_nothing_leaves_the_figure(name):
+    experiment, draw = figures.FIGURES[name]
+    fig = draw(records.read(experiment))
+    fig.draw_without_rendering()
+    box = fig.get_tightbbox()  # in inches
+    assert min(box.x0, box.y0) >= -0.01
+    assert box.x1 <= 13.34
+    assert box.y1 <= 7.51
+
+
+def test_every_recorded_variant_has_its_own_colour_and_marker():
+    for experiment in {e for e, _ in figures.FIGURES.values()}:
+        for variant in records.read(experiment)["variant"].unique():
+            assert variant in plots.VARIANTS, f"{experiment}: {variant}"
+
+
+def test_the_user_s_own_matplotlib_settings_change_nothing():
+    import matplotlib as mpl
+
+    rows = records.read("fused_vs_unfused")
+    plain = figures.bandwidth(rows)._repr_png_()
+    with mpl.rc_context({"font.size": 40, "axes.facecolor": "red", "lines.linewidth": 30}):
+        assert figures.bandwidth(rows)._repr_png_() == plain
+        assert mpl.rcParams["font.size"] == 40
+
+
+def test_names_at_line_ends_are_moved_apart_in_order():
+    placed = plots.spread({"a": 10, "b": 11, "c": 300}, 20)
+    assert placed["b"] - placed["a"] >= 19.9
+    assert placed["c"] == 300
+    assert list(placed) == ["a", "b", "c"]
+
+
+def test_points_without_a_place_on_a_log_axis_are_not_made():
+    with pytest.raises(LabError, match="not above 0 ms"):
+        records.validate(made_up().assign(min_ms=0.0), "here")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({"formats": ["gif"]}, "'gif' is not known"), ({"theme": "pink"}, "light or dark")]
+)
+def test_unknown_options(tmp_path, options, says):
+    with pytest.raises(LabError, match=says):
+        figures.draw_all(tmp_path, options.get("formats", ["png"]), options.get("theme", "light"))
+
+
+def test_an_unwritable_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LabError, match="choose another folder with --out"):
+        figures.draw_all(tmp_path / "file", ["png"])
+
+
+# --- findings: tables and sentences ---------------------------------------------------------------------------
+
+
+def test_value_wants_exactly_one_row():
+    rows = made_up()
+    assert findings.value(rows, "median_ms", variant="fused", n=16) == pytest.approx(2.1)
+    with pytest.raises(LabError, match="2 rows with"):
+        findings.value(rows, "median_ms", variant="fused")
+
+
+def test_like_is_compared_with_like():
+    rows = pd.concat([made_up(("unfused", "unfused-4"), (16,), 4.0), made_up(("fused",), (16,), 2.0)])
+    rows = pd.concat([rows, made_up(("fused-4",), (16,), 1.0)], ignore_index=True)
+    rows["bytes"] = [400, 400, 200, 200]
+    found = findings.speedups(rows).set_index("variant")
+    assert found.loc["fused", ["speedup", "predicted"]].tolist() == [2.0, 2.0]
+    assert found.loc["fused-4", ["speedup", "predicted"]].tolist() == [4.0, 2.0]
+
+
+def test_power_reads_as_one():
+    assert findings.power(2**28) == "2²⁸"
+
+
+def test_the_chain_moves_three_times_the_bytes():
+    assert findings.chain_ratio() == 3.0
+
+
+def test_a_missed_prediction_is_called_missed():
+    rows = pd.DataFrame({"variant": ["separate", "fused"], "tokens": [8, 8], "median_ms": [2.0, 1.0]})
+    assert findings.chain_met(rows).endswith("missed within 10 %")
+    rows["median_ms"] = [3.1, 1.0]
+    assert findings.chain_met(rows).endswith("met within 10 %")
+
+
+def test_the_crossover_is_where_the_launch_is_hidden():
+    sizes = pd.DataFrame({"n": [4, 4, 8, 8], "variant": ["launch", "kernel"] * 2, "median_ms": [9, 1, 9.5, 9]})
+    assert findings.crossover_log2(sizes) == 3
+
+
+def test_tables_are_the_same_bytes_everywhere():
+    table = pd.DataFrame({"a": [1.0, np.nan], "b": ["x", "y"]})
+    assert findings.text(table, a="{:.2f}") == "   a  b\n1.00  x\n   -  y"
