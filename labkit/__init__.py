@@ -5,7 +5,7 @@ from labkit.device import MACHINE, mode  # first: it decides between GPU and sim
 from labkit.checks import WrongAnswer, check_kernel, check_value  # isort: skip
 from labkit.clocks import capture
 from labkit.errors import LabError
-from labkit.experiment import Case, Experiment, Unavailable, live_or_recorded, need, row
+from labkit.experiment import Case, Experiment, Unavailable, live_or_recorded, need, recording, row
 from labkit.progress import confront, predict
 from labkit.records import read
 from labkit.timing import Timing, compare, measure, measure_all
@@ -34,5 +34,6 @@ __all__ = [
     "predict",
     "predict_ms",
     "read",
+    "recording",
     "row",
 ]

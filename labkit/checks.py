@@ -44,18 +44,6 @@ def is_poison(values: np.ndarray) -> np.ndarray:
     return values.view(bits) == poisoned(1, values.dtype).view(bits)[0]
 
 
-def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """‖found − expected‖ / ‖expected‖ in float64; infinities that were expected have no error."""
-
-    def squares(found: np.ndarray, expected: np.ndarray) -> tuple[float, float]:
-        e, f = expected.astype(np.float64), found.astype(np.float64)
-        finite = np.isfinite(e)
-        return float(np.sum((f[finite] - e[finite]) ** 2)), float(np.sum(e[finite] ** 2))
-
-    difference, total = np.sum(_in_blocks(squares, found, expected), axis=0)
-    return float(np.sqrt(difference / total)) if total else float(np.sqrt(difference))
-
-
 def _in_blocks(function: Callable, *arrays: np.ndarray) -> list:
     """function(*blocks) for equal blocks of flat arrays, over the cores: a GiB is compared in about a second."""
     flat = [a.reshape(-1) for a in arrays]
@@ -81,31 +69,39 @@ def assert_close(found, expected, *, reduction: int = 1, where: str = "", dtype=
         raise WrongAnswer(f"{prefix}the shape is {found.shape}, expected {expected.shape}")
     if found.dtype.kind != "f" and expected.dtype.kind == "f":
         raise WrongAnswer(f"{prefix}the values are {found.dtype}, expected floats")
-    wrong = _wrong(found, expected, dtype or found.dtype, reduction)
+    if found.dtype.kind != "f":
+        wrong, error = (found != expected).reshape(-1), 0.0
+    else:
+        wrong, error = _compare(found, expected, tolerance(dtype or found.dtype, reduction, 1.0))
     if wrong.any():
         raise WrongAnswer(prefix + _first_difference(found, expected, np.flatnonzero(wrong)))
-    return relative_error(found, expected)
+    return error
 
 
-def _wrong(found, expected, dtype, reduction) -> np.ndarray:
-    """Which elements (flat) are beyond tolerance. `not (≤)` rather than `>`: NaN compares false either way."""
-    if found.dtype.kind != "f":
-        return (found != expected).reshape(-1)
+def _compare(found: np.ndarray, expected: np.ndarray, allowed: float) -> tuple[np.ndarray, float]:
+    """Which elements (flat) are wrong, and ‖found − expected‖ / ‖expected‖; infinities that were expected are right."""
+    squares, count = np.sum(_in_blocks(_squares, expected), axis=0)
+    magnitude = np.sqrt(squares / count) if count else 0.0
 
-    def squares(expected: np.ndarray) -> tuple[float, int]:
-        finite = expected[np.isfinite(expected)]
-        return float(np.sum(finite.astype(np.float64) ** 2)), finite.size
+    def compare(found: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, float]:
+        with np.errstate(invalid="ignore"):  # inf − inf
+            difference = np.subtract(found, expected, dtype=np.float64)
+        # not (≤) rather than (>): NaN compares false either way
+        wrong = ~(np.abs(difference) <= allowed * np.maximum(np.abs(expected), magnitude))
+        if wrong.any():
+            wrong &= found != expected
+        return wrong, _squares(difference)[0]
 
-    total, count = np.sum(_in_blocks(squares, expected), axis=0)
-    magnitude = np.sqrt(total / count) if count else 0.0
-    allowed = tolerance(dtype, reduction, 1.0)
+    wrong, differences = zip(*_in_blocks(compare, found, expected), strict=True)
+    return np.concatenate(wrong), float(np.sqrt(sum(differences) / squares if squares else sum(differences)))
 
-    def beyond(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-        with np.errstate(invalid="ignore"):
-            close = np.abs(found - expected) <= allowed * np.maximum(np.abs(expected), magnitude)
-        return ~(close | (found == expected))
 
-    return np.concatenate(_in_blocks(beyond, found, expected))
+def _squares(values: np.ndarray) -> tuple[float, int]:
+    """The sum of the squares of the finite values, and how many they are."""
+    values = values.astype(np.float64, copy=False)
+    if not np.isfinite(values).all():
+        values = values[np.isfinite(values)]
+    return float(np.einsum("i,i->", values, values)), values.size  # np.dot would start threads of its own
 
 
 def _first_difference(found, expected, wrong) -> str:

@@ -56,6 +56,7 @@ class Experiment:
     case      case(**parameters) -> Case
     variants  name -> build(*inputs, out) -> launch(); build raises Unavailable where it cannot run
     grid      the parameters to measure, a list of dicts
+    quick     fewer of them, for a live run that records nothing (default: all)
     small     awkward parameters to check on the CPU where there is no GPU
     """
 
@@ -63,24 +64,25 @@ class Experiment:
     case: Callable[..., Case]
     variants: dict[str, Callable]
     grid: Sequence[dict]
+    quick: Sequence[dict] = ()
     small: Sequence[dict] = ()
     options: dict = field(default_factory=dict)
 
-    def run(self, record: bool | None = None) -> pd.DataFrame:
+    def run(self) -> pd.DataFrame:
         """With a GPU: check each variant, then measure them together. Without: check small, show the recorded rows.
 
-        Returns the record's columns and `source`; for `record` see `live_or_recorded`.
+        Returns the record's columns and `source`; see `live_or_recorded`.
         """
         absent: dict[str, str] = {}
         if not device.MACHINE.has_gpu:
             checked = {name for parameters in self.small for name in self._checked(parameters, absent)[0]}
             print(f"checked without a GPU, on odd sizes: {', '.join(v for v in self.variants if v in checked)}")
-        table = live_or_recorded(self.name, lambda: self._measure(absent), record)
+        table = live_or_recorded(self.name, lambda: self._measure(absent))
         return self._with_recorded(table, absent) if device.MACHINE.has_gpu else table
 
     def _measure(self, absent: dict[str, str]) -> list[dict]:
         rows = []
-        for parameters in self.grid:
+        for parameters in self.grid if recording() else self.quick or self.grid:
             try:
                 rows += self._one_case(parameters, absent)
             except Exception as e:
@@ -134,22 +136,25 @@ class Experiment:
         return pd.concat([table, stand_ins[stand_ins["variant"].isin(absent)]], ignore_index=True)
 
 
-def live_or_recorded(name: str, measure: Callable[[], list[dict]], record: bool | None = None) -> pd.DataFrame:
+def recording() -> bool:
+    """Whether this run stores what it measures in data/ (`labkit run --record`, by $LABKIT_RECORD)."""
+    return os.environ.get("LABKIT_RECORD") == "1"
+
+
+def live_or_recorded(name: str, measure: Callable[[], list[dict]]) -> pd.DataFrame:
     """The rows that measure() takes on this machine's GPU, or without one the recorded rows of `name`.
 
-    `record` also stores the live rows in data/ (default: whether $LABKIT_RECORD is 1). The `source` column says
-    which of the two a row is.
+    While `recording()`, live rows are stored in data/ too. The `source` column says which of the two a row is.
     """
-    record = os.environ.get("LABKIT_RECORD") == "1" if record is None else record
     if not device.MACHINE.has_gpu:
-        if record:
+        if recording():
             raise LabError(f"nothing to record for {name}: {device.MACHINE.reason}. It takes a real GPU")
         table = records.read(name)
         print(table["source"].iloc[0])
         return table
     before = records.clocks(device.gpu_state())
     table = pd.DataFrame(measure())
-    if record:
+    if recording():
         print(f"recorded in {records.write(table, name, records.provenance(before))}")
     state = device.gpu_state()
     return table.assign(source=f"measured here: {device.MACHINE.name}, driver {state['driver']}, {date.today()}")

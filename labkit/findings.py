@@ -152,7 +152,7 @@ def answer(rows: pd.DataFrame) -> str:
 
 def traffic_table(rows: pd.DataFrame) -> str:
     """The cost model's bytes beside those that ncu counted on the memory bus, in GB."""
-    shown = rows[["variant", "n", "source"]].copy()
+    shown = rows[["variant", "source"]].assign(n=[power(n) for n in rows["n"]])[["variant", "n", "source"]]
     for what in ("read", "written"):
         shown[f"{what}, model"] = rows[f"{what}_model"] / 1e9
         shown[f"{what}, ncu"] = rows[f"{what}_ncu"] / 1e9

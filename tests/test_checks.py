@@ -387,5 +387,17 @@ def test_a_nan_written_past_the_end_is_seen():
     assert out.shape == (5,)
 
 
-def test_relative_error_is_that_of_the_norms():
-    assert checks.relative_error(np.array([3.0, 4.1]), np.array([3.0, 4.0])) == pytest.approx(0.1 / 5)
+def test_the_error_is_that_of_the_norms():
+    found = np.array([3.0, 4.0 + 1e-15])
+    assert checks.assert_close(found, np.array([3.0, 4.0])) == pytest.approx((found[1] - 4) / 5)
+
+
+def test_a_large_array_is_compared_in_blocks_and_its_last_element_too():
+    expected = np.random.default_rng(0).standard_normal((3 << 20) + 7)
+    found = expected.astype(np.float32)
+    assert 1e-9 < checks.assert_close(found, expected) < 1e-7
+    found[-1] += 1
+    with pytest.raises(
+        WrongAnswer, match=rf"1 of {expected.size} elements are wrong; the first is \[{expected.size - 1}\]"
+    ):
+        checks.assert_close(found, expected)

@@ -58,9 +58,10 @@ def test_a_wrong_variant_is_never_timed(recorded):
 
 
 @NO_GPU
-def test_recording_takes_a_real_gpu(recorded):
+def test_recording_takes_a_real_gpu(recorded, monkeypatch):
+    monkeypatch.setenv("LABKIT_RECORD", "1")
     with pytest.raises(LabError, match="It takes a real GPU"):
-        Experiment("made_up", case, RIGHT, grid=[], small=[]).run(record=True)
+        Experiment("made_up", case, RIGHT, grid=[], small=[]).run()
 
 
 @NO_GPU
@@ -86,6 +87,14 @@ def test_a_variant_that_computes_something_else_has_its_own_answer():
     launches, errors, _ = Experiment("e", lambda: mixed, RIGHT, grid=[])._checked({}, {})
     assert errors == {"right": 0.0}
     assert set(launches) == {"right"}
+
+
+@pytest.mark.parametrize(("recording", "sizes"), [("1", [8, 9]), ("0", [8])])
+def test_a_run_that_records_nothing_is_quick(monkeypatch, recording, sizes):
+    monkeypatch.setenv("LABKIT_RECORD", recording)
+    experiment_ = Experiment("e", case, RIGHT, grid=[{"n": 8}, {"n": 9}], quick=[{"n": 8}])
+    monkeypatch.setattr(experiment_, "_one_case", lambda parameters, absent: [parameters["n"]])
+    assert experiment_._measure({}) == sizes
 
 
 def test_bandwidth_above_the_peak_is_flagged(monkeypatch):

@@ -72,6 +72,17 @@ def test_variants_are_interleaved():
     assert "".join(order[-20:]) == "AB" * 10
 
 
+def test_a_slow_variant_is_sampled_over_the_whole_time():
+    order = []
+    fns = {name: lambda name=name, s=s: (order.append(name), time.sleep(s)) for name, s in (("A", 0.001), ("B", 0.01))}
+    found = measure_all(fns, method="wall", cache="hot", rep=100, warmup=1)
+    assert found["A"].samples_ms.size > 3 * found["B"].samples_ms.size
+    places = [i / len(order) for i, name in enumerate(order) if name == "B"]
+    assert max(places) > 0.9
+    gaps = [b - a for a, b in zip(places[4:], places[5:], strict=False)]  # after the first call and the estimates
+    assert max(gaps) < 0.25
+
+
 def test_a_cold_sample_finds_other_data_in_the_cache(monkeypatch):
     monkeypatch.setattr(device, "last_cache_bytes", lambda: 1000)
     clock = clocks.Wall("cold", 1, True)

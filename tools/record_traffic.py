@@ -6,6 +6,7 @@ ncu runs this script again (with --profile-me), which launches each variant once
 """
 
 import csv
+import os
 import subprocess
 import sys
 
@@ -68,7 +69,8 @@ def main() -> None:
         rows.append(labkit.row(variant, timed, model, n=N, **seen))
     if kernels:
         sys.exit(f"ncu saw {len(kernels)} kernels more than the variants have; nothing is recorded")
-    labkit.live_or_recorded("traffic_ncu", lambda: rows, record=True)
+    os.environ["LABKIT_RECORD"] = "1"
+    labkit.live_or_recorded("traffic_ncu", lambda: rows)
     print(records.read("traffic_ncu", labkit.MACHINE.slug).to_string())
 
 
