@@ -159,9 +159,11 @@ def open_chapter(lab, browser) -> None:
 
 
 def run_all_cells(browser) -> None:
-    click(browser, ".lm-MenuBar-itemLabel", "Run")
-    click(browser, ".lm-Menu-itemLabel", "Run All Cells")
-
+    for _ in range(3):  # JupyterLab drops a run that is asked for before its connection to the kernel stands
+        click(browser, ".lm-MenuBar-itemLabel", "Run")
+        click(browser, ".lm-Menu-itemLabel", "Run All Cells")
+        if soon(lambda: any("*" in cell["prompt"] or has_run(cell) for cell in code_cells(browser))):
+            break
     wait_until("the chapter to run", lambda: has_run(code_cells(browser)[0]) and is_idle(browser), seconds=180)
 
 
@@ -244,6 +246,14 @@ def assert_on_screen(browser, what: str, script: str, *arguments) -> None:
 
 
 # --- the machinery --------------------------------------------------------------------------------------------
+
+
+def soon(condition, seconds: float = 10) -> bool:
+    """Whether something becomes true within so many seconds."""
+    end = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return bool(found)
 
 
 def wait_until(what: str, condition, seconds: float = 30):
