@@ -1,9 +1,9 @@
 """labkit: time, record, check and plot CUDA kernels written in Python. Import it before numba."""
 
-from labkit.device import MACHINE, mode  # first: it decides between GPU and simulator before numba is imported
+from labkit.device import MACHINE, fits, mode  # first: it decides between GPU and simulator before numba is imported
 
 from labkit.checks import WrongAnswer, check_kernel, check_value  # isort: skip
-from labkit.clocks import capture
+from labkit.clocks import capture, one_at_a_time
 from labkit.errors import LabError
 from labkit.experiment import Case, Experiment, Unavailable, live_or_recorded, need, recording, row
 from labkit.progress import confront, predict
@@ -26,11 +26,13 @@ __all__ = [
     "compare",
     "confront",
     "elementwise",
+    "fits",
     "live_or_recorded",
     "measure",
     "measure_all",
     "mode",
     "need",
+    "one_at_a_time",
     "predict",
     "predict_ms",
     "read",

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from labkit import progress
+from labkit import device, progress
 from labkit.errors import LabError
 
 GUARD = 1024  # elements before and after an output that nobody may touch: a whole block of the largest size
@@ -146,6 +146,10 @@ def check_kernel(
     Each output is poisoned, and guarded on both sides. An untouched skeleton (its `...` still there) prints
     "not attempted". A wrong kernel raises WrongAnswer.
     """
+    if device.MACHINE.mode == "none":
+        raise LabError(device.TOO_LATE)
+    if not cases or not launches:
+        raise LabError("check_kernel needs at least one case and one launch configuration; nothing was checked")
     name = _function(kernel).__name__
     if is_skeleton(kernel):
         print(f"{exercise or name}: not attempted (replace the `...` in {name})")

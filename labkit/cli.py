@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from labkit import device, doctor, figures, notebooks, progress
+from labkit import device
 from labkit.errors import LabError
 
 
@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _doctor(arguments) -> int:
     """say what this machine is, and how to mend what is wrong with it"""
+    from labkit import doctor
+
     findings = doctor.examine()
     print(doctor.report(findings))
     return 1 if any(f.fix for f in findings) else 0
@@ -61,6 +63,8 @@ def _doctor(arguments) -> int:
 
 def _lab(arguments) -> None:
     """lay a desk of chapters to work on, and open JupyterLab on it"""
+    from labkit import notebooks
+
     desk = arguments.desk.resolve()
     for line in notebooks.lay_desk(desk):
         print(line)
@@ -78,6 +82,8 @@ def _call(command: list[str]) -> int:
 
 def _run(arguments) -> None:
     """run chapters from top to bottom, print their answer, write their figures"""
+    from labkit import notebooks
+
     if arguments.record and not device.MACHINE.has_gpu:
         raise LabError(f"--record needs a GPU: {device.MACHINE.reason}. See `labkit doctor`")
     if arguments.inplace and device.MACHINE.has_gpu:
@@ -88,6 +94,8 @@ def _run(arguments) -> None:
     if arguments.record:
         os.environ["LABKIT_RECORD"] = "1"
     for path in notebooks.chapters(arguments.chapters):
+        if not arguments.inplace:
+            _make_folder(arguments.out / path.stem)  # before minutes of work that could not be stored
         notebook = notebooks.execute(path)
         if arguments.inplace:
             notebooks.write(notebook, path)
@@ -100,8 +108,17 @@ def _run(arguments) -> None:
         print(f"{len(written)} figures and the executed chapter are in {folder}{os.sep}")
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise LabError(f"cannot make {folder} ({e.strerror}); choose another folder with --out") from e
+
+
 def _plots(arguments) -> None:
     """draw every figure of the course from the records in data/"""
+    from labkit import figures
+
     formats = [f.strip() for f in arguments.format.split(",") if f.strip()]
     written = figures.draw_all(arguments.out, formats, arguments.theme, arguments.device)
     print(f"{len(written)} figures are in {arguments.out}{os.sep}")
@@ -109,6 +126,8 @@ def _plots(arguments) -> None:
 
 def _progress(arguments) -> None:
     """list the exercises, solved and open"""
+    from labkit import notebooks, progress
+
     done = progress.load()["solved"]
     solved = total = 0
     for path in notebooks.chapters():

@@ -92,7 +92,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         sms=int(row["sms"]),
         l2_mib=_number(row["l2_mib"]),
         memory_gb=_number(row["memory_gb"]),
-        bandwidth_gbps=float(row["bandwidth_gbps"]),
+        bandwidth_gbps=_number(row["bandwidth_gbps"] or "0"),
         tflops=tflops,
         source=row["source"],
         date=row["date"],
@@ -100,6 +100,8 @@ def _gpu(row: dict[str, str]) -> Gpu:
 
 
 def _number(text: str) -> float | None:
+    if text and not 0 < float(text) < float("inf"):
+        raise ValueError(f"{text} is no size or rate")
     return float(text) if text else None
 
 
@@ -144,8 +146,14 @@ def driver_probe() -> tuple[object | None, str]:
         return None, "no NVIDIA driver is installed" if missing else str(e).split(". ")[0]
 
 
-def toolkit_trouble() -> str:
-    """Why kernels cannot be compiled for a GPU here, or an empty string. Never raises."""
+def driver_cuda(driver) -> tuple[int, int]:
+    """The newest CUDA version that the driver runs."""
+    number = int(driver.cuDriverGetVersion()[1])
+    return number // 1000, number % 1000 // 10
+
+
+def toolkit_trouble(driver=None) -> str:
+    """Why kernels cannot be compiled for a GPU here (with this driver), or an empty string. Never raises."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
     except ImportError as e:
@@ -160,7 +168,22 @@ def toolkit_trouble() -> str:
         # numba-cuda also looks in the toolkit that holds NVRTC
         if not any((folder / "nvvm").is_dir() for folder in Path(nvrtc.abs_path).resolve().parents):
             return "the CUDA toolkit's NVVM library is missing"
+    if driver and toolkit_version()[0] > driver_cuda(driver)[0]:
+        newest, toolkit = (".".join(map(str, v)) for v in (driver_cuda(driver), toolkit_version()))
+        return f"the CUDA toolkit {toolkit} is too new for the driver, which runs CUDA {newest} at most"
     return ""
+
+
+def toolkit_version() -> tuple[int, int]:
+    """The version of NVRTC, which compiles kernels."""
+    from cuda.bindings import nvrtc
+
+    return tuple(nvrtc.nvrtcVersion()[1:])
+
+
+def fits(nbytes: int) -> bool:
+    """Whether so many bytes of arrays fit in the GPU's memory, with a quarter left for everything else."""
+    return nbytes <= 0.75 * MACHINE.memory_bytes
 
 
 def _simulator_wanted() -> bool:
@@ -177,7 +200,7 @@ def _find() -> Machine:
     if _simulator_wanted():
         return Machine("simulator", f"{SIMULATOR_VARIABLE}=1 is set")
     driver, why = driver_probe()
-    why = why or toolkit_trouble()
+    why = why or toolkit_trouble(driver)
     if not why:
         os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")  # its text has a path in it
         return _describe(driver)
@@ -200,7 +223,6 @@ def _describe(driver) -> Machine:
     def ask(name: str) -> int:
         return int(driver.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), dev)[1])
 
-    version = int(driver.cuDriverGetVersion()[1])
     return Machine(
         mode="gpu",
         reason="a GPU answers and its toolkit is complete",
@@ -210,7 +232,7 @@ def _describe(driver) -> Machine:
         l2_bytes=ask("L2_CACHE_SIZE"),
         memory_bytes=int(driver.cuDeviceTotalMem(dev)[1]),
         uuid=driver.cuDeviceGetUuid(dev)[1].bytes.hex(),
-        driver_cuda=(version // 1000, version % 1000 // 10),
+        driver_cuda=driver_cuda(driver),
     )
 
 

@@ -1,12 +1,12 @@
 """What `labkit doctor` finds on this machine, and for each trouble the line that mends it."""
 
-import os
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from labkit import device
 
@@ -50,6 +50,12 @@ def report(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
+def pip() -> str:
+    """The line that installs into the Python that runs now, as short as it is right."""
+    python = Path(sys.executable)
+    return f"{python.relative_to(device.ROOT) if python.is_relative_to(device.ROOT) else python} -m pip install"
+
+
 def installed(package: str) -> str:
     """The package's version, or an empty string where it is not installed."""
     try:
@@ -67,10 +73,15 @@ def _mode() -> Iterator[Finding]:
     }[machine.mode]
     fix = "restart the kernel and put `import labkit` above every import of numba" if machine.mode == "none" else ""
     yield Finding("mode", text, fix)
+    if machine.mode == "simulator" and device.driver_probe()[0] is None:
+        yield Finding(
+            "GPU",
+            f'none is needed. To use one: install NVIDIA\'s driver, then {pip()} -e ".[cu13,baselines]"',
+        )
 
 
 def _environment() -> Iterator[Finding]:
-    simulator = os.environ.get(device.SIMULATOR_VARIABLE, "")
+    simulator = device.ENVIRONMENT.get(device.SIMULATOR_VARIABLE, "")
     if simulator not in ("", "0", "1"):
         yield Finding(
             "simulator",
@@ -83,7 +94,7 @@ def _environment() -> Iterator[Finding]:
             f"{device.SIMULATOR_VARIABLE}=1 hides a GPU that answers",
             f"unset {device.SIMULATOR_VARIABLE}",
         )
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = device.ENVIRONMENT.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         yield _visible_devices(visible)
 
@@ -109,55 +120,35 @@ def _packages() -> Iterator[Finding]:
         yield Finding(
             "numpy",
             f"NumPy {numpy} is too new for numba-cuda: its first compile fails (`row_stack` is gone)",
-            f'{sys.executable} -m pip install "numpy<2.5"',
+            f'{pip()} "numpy<2.5"',
         )
     if not installed("numba-cuda") and platform.system() != "Darwin":
-        yield Finding("numba-cuda", "not installed", f'{sys.executable} -m pip install -e ".[test]"')
+        yield Finding("numba-cuda", "not installed", f'{pip()} -e ".[test]"')
     missing = [p for p in BASELINES if not installed(p)]
     text = ", ".join(f"{p} {installed(p) or 'not installed'}" for p in BASELINES)
     if missing and device.MACHINE.has_gpu:
-        yield Finding("baselines", text, f'{sys.executable} -m pip install -e ".[baselines]"')
+        yield Finding("baselines", text, f'{pip()} -e ".[baselines]"')
     else:
         yield Finding("baselines", text + " (optional: their recorded rows are shown)" * bool(missing))
 
 
 def _toolkit() -> Iterator[Finding]:
-    trouble = device.toolkit_trouble()
     driver, why = device.driver_probe()
     if platform.system() == "Darwin":
         yield Finding("toolkit", "none on macOS, and none is needed: the simulator serves")
         return
-    extra = "cu12" if driver and driver_cuda(driver)[0] < 13 else "cu13"
-    if trouble:
-        fix = f'{sys.executable} -m pip install -e ".[{extra}]"' if driver else ""
-        yield Finding("toolkit", f"{trouble} (kernels cannot be compiled for a GPU)", fix)
+    major = device.driver_cuda(driver)[0] if driver else 13
+    extra = f'{pip()} -e ".[cu{min(max(major, 12), 13)}]"'
+    trouble = device.toolkit_trouble(driver)
+    if not trouble:
+        yield Finding("toolkit", f"NVRTC {'.'.join(map(str, device.toolkit_version()))}, complete")
+    elif "too new" in trouble:
+        newer = OLDEST_DRIVER.get(device.toolkit_version()[0], "a newer one")
+        yield Finding("toolkit", trouble, f"update the driver to {newer} or later, or {extra}")
     else:
-        yield from _toolkit_version(driver)
+        yield Finding("toolkit", f"{trouble} (kernels cannot be compiled for a GPU)", extra if driver else "")
     if not driver and shutil.which("nvidia-smi"):
         yield Finding("driver", f"nvidia-smi is there, but {why}", "restart the machine, or reinstall the driver")
-
-
-def driver_cuda(driver) -> tuple[int, int]:
-    """The newest CUDA version that the driver runs."""
-    number = int(driver.cuDriverGetVersion()[1])
-    return number // 1000, number % 1000 // 10
-
-
-def _toolkit_version(driver) -> Iterator[Finding]:
-    from cuda.bindings import nvrtc
-
-    _, major, minor = nvrtc.nvrtcVersion()
-    text = f"NVRTC {major}.{minor}"
-    if driver and driver_cuda(driver)[0] < major:
-        newest = ".".join(map(str, driver_cuda(driver)))
-        yield Finding(
-            "toolkit",
-            f"{text} is too new for the driver, which runs CUDA {newest} at most",
-            f"update the driver to {OLDEST_DRIVER.get(major, 'a newer one')} or later, or "
-            f'{sys.executable} -m pip install -e ".[cu{driver_cuda(driver)[0]}]"',
-        )
-    else:
-        yield Finding("toolkit", f"{text}, complete")
 
 
 def _gpu() -> Iterator[Finding]:

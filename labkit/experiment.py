@@ -21,7 +21,7 @@ class Unavailable(Exception):
 
 
 def need(module: str):
-    """The module of a baseline (torch, triton). Raises Unavailable without it or without a GPU."""
+    """A module that a variant needs (torch, triton, cuda.bindings.driver). Raises Unavailable without it or a GPU."""
     if not device.MACHINE.has_gpu:
         raise Unavailable("needs a GPU")
     try:
@@ -124,7 +124,10 @@ class Experiment:
         return launches, errors, case.costs
 
     def _with_recorded(self, table: pd.DataFrame, absent: dict[str, str]) -> pd.DataFrame:
-        """Recorded rows stand in for the baselines that are missing here, under their own source."""
+        """Below the live rows, recorded ones of the baselines that are missing here, under their own source.
+
+        They are for a reader's eyes: findings and figures take the rows of one source only, the first.
+        """
         if not absent:
             return table
         for name, why in absent.items():

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit import device, findings, plots, records
+from labkit import findings, plots, records
+from labkit.errors import LabError
 from labkit.findings import largest, power, speedups, value
 from labkit.plots import CourseFigure
 
 FIGURES: dict[str, tuple[str, Callable]] = {}  # the figure's name -> the experiment it shows, the function
-_theme = "light"
 
 
 def figure(name: str, experiment: str):
-    """Register a figure of the course and draw it in the course's style."""
+    """Register a figure of the course and draw it in the course's style, from the rows of one source."""
 
-    def register(draw: Callable[[pd.DataFrame], CourseFigure]) -> Callable[[pd.DataFrame], CourseFigure]:
+    def register(draw: Callable[[pd.DataFrame], CourseFigure]):
         @wraps(draw)
-        def styled(rows: pd.DataFrame) -> CourseFigure:
-            with plots.style(_theme):
-                return draw(rows)
+        def styled(rows: pd.DataFrame, theme: str = "light") -> CourseFigure:
+            with plots.style(theme):
+                return draw(findings.of_one_source(rows))
 
         FIGURES[name] = (experiment, styled)
         return styled
@@ -33,17 +33,15 @@ def figure(name: str, experiment: str):
 
 def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | None = None) -> list[Path]:
     """Draw every figure of the course from data/ into `out`; returns the files. Raises LabError on damaged records."""
-    global _theme
-    written, before, _theme = [], _theme, theme
-    try:
-        for name, (experiment, draw) in FIGURES.items():
-            fig = draw(records.read(experiment, gpu))
-            with plots.style(theme):
-                for kind in formats:
-                    plots.save(fig, out / f"{name}.{kind}")
-                    written.append(out / f"{name}.{kind}")
-    finally:
-        _theme = before
+    if not formats:
+        raise LabError("no format is named; it is png, svg, pdf, or several of them")
+    written = []
+    for name, (experiment, draw) in FIGURES.items():
+        fig = draw(records.read(experiment, gpu), theme)
+        with plots.style(theme):
+            for kind in formats:
+                plots.save(fig, out / f"{name}.{kind}")
+                written.append(out / f"{name}.{kind}")
     return written
 
 
@@ -58,11 +56,12 @@ def launch_cost(rows: pd.DataFrame) -> CourseFigure:
     empty = value(numba, "us", args=0)
     most = numba.loc[numba[numba["kind"] != "numpy"]["us"].idxmax()]
     fig, ax = plots.new(
-        f"An empty launch costs {empty:.0f} µs of Python, one with {most['args']} {most['kind']}s {most['us']:.0f} µs",
+        f"A launch costs {empty:.0f} µs without arguments, {most['us']:.0f} µs with {most['args']} {most['kind']}s",
         numba,
     )
     plots.heatmap(ax, table, "µs")
     ax.set_xlabel("arguments of the kernel")
+    ax.set_ylabel("kind of the arguments")
     return fig
 
 
@@ -73,7 +72,7 @@ def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
     us = dict(zip(one["variant"], one["us"], strict=True))
     fig, ax = plots.new(f"Replayed from a graph, a launch costs {findings.graph_gain(rows):.0f}× less", one)
     plots.speedup(ax, us, {}, "{:.3g} µs")
-    ax.set_xlabel("µs a kernel, one array as argument")
+    ax.set_xlabel("µs a kernel with one array (launches: wall clock; graphs: GPU time)")
     return fig
 
 
@@ -81,21 +80,23 @@ def ways_to_launch(rows: pd.DataFrame) -> CourseFigure:
 def launch_budget(rows: pd.DataFrame) -> CourseFigure:
     """A forward pass of empty kernels, beside the time that reading the weights takes."""
     ms = rows.sort_values("median_ms", ascending=False).set_index("variant")["median_ms"]
-    floor = findings.decode_floor_ms(findings.device_name(rows))
+    floor = findings.decode_floor_ms(rows)
     count = rows["kernels"].iloc[0]
-    fig, ax = plots.new(
-        f"{count} launches from Python: {ms['numba']:.1f} ms; reading all weights: {floor:.1f} ms", rows
-    )
-    plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor), "{:.3g} ms")
-    ax.set_xlabel("ms a forward pass of empty kernels; black: reading 16 GB (data sheet)")
+    weights = f"; all weights: {floor:.1f} ms" if floor else ""
+    fig, ax = plots.new(f"{count} launches: {ms['numba']:.1f} ms from Python{weights}", rows)
+    plots.speedup(ax, dict(ms), dict.fromkeys(ms.index, floor) if floor else {}, "{:.3g} ms")
+    ax.set_xlabel("ms a forward pass of empty kernels; line: reading 16 GB of weights (data sheet)")
     return fig
 
 
 @figure("01-crossover", "launch_crossover")
 def crossover(rows: pd.DataFrame) -> CourseFigure:
     """Launches from Python against the kernel's own time: where the launch stops to matter."""
-    at = f"n = {power(2 ** findings.crossover_log2(rows))}"
-    fig, ax = plots.new(f"Below {at} elements you wait for Python, not for the GPU", rows)
+    gpu_from = 2 ** findings.crossover_log2(rows)
+    python_to = rows[rows["n"] < gpu_from]["n"].max()
+    fig, ax = plots.new(
+        f"Up to n = {power(python_to)} you wait for Python, from {power(gpu_from)} on for the GPU", rows
+    )
     rows = rows.assign(us=rows["median_ms"] * 1e3)
     ax.set_yscale("log")
     plots.sweep(ax, rows, "n", "us", ["launch", "kernel"])
@@ -140,7 +141,7 @@ def fusion_speedup(rows: pd.DataFrame) -> CourseFigure:
         rows,
     )
     plots.speedup(ax, dict(gains), dict(told))
-    ax.set_xlabel(f"speedup over two kernels at n = {power(rows['n'].max())}; black: predicted from bytes")
+    ax.set_xlabel(f"speedup over two kernels at n = {power(rows['n'].max())}; line: predicted from bytes")
     return fig
 
 
@@ -149,8 +150,11 @@ def where_fusion_pays(rows: pd.DataFrame) -> CourseFigure:
     """The time that fusing saves against n, and how much of it the saved bytes explain."""
     times = findings.saved(rows)
     lines = times.melt(ignore_index=False, var_name="variant", value_name="us").reset_index()
-    at = findings.bytes_rule_from(rows)
-    fig, ax = plots.new(f"Below {power(at)} elements fusing saves a kernel's floor, not its bytes", rows)
+    share = times["from bytes"] / times["measured"]
+    low, high = share.index.min(), share.index.max()
+    fig, ax = plots.new(
+        f"Bytes explain {share[low]:.0%} of the gain at {power(low)} elements, {share[high]:.0%} at {power(high)}", rows
+    )
     ax.set_yscale("log")
     plots.sweep(ax, lines, "n", "us", ["from bytes", "measured"])
     ax.set_xlabel("n (float32 elements)")
@@ -163,11 +167,11 @@ def timing_trap(rows: pd.DataFrame) -> CourseFigure:
     """The fused kernel timed in several ways: what each makes of it, against n."""
     fused = rows[rows["variant"] == "fused-4"].assign(us=lambda t: t["median_ms"] * 1e3)
     n = fused["n"].min()
-    said, true = (value(fused, "us", n=n, way=way) for way in ("event-pair", "queued"))
+    said, true = (value(fused, "us", n=n, way=way) for way in ("event-pair", "queued-hot"))
     told = fused.drop(columns="variant").rename(columns={"way": "variant"})
     fig, ax = plots.new(f"A kernel of {true:.1f} µs, as a plain event pair sees it: {said:.0f} µs", told)
     ax.set_yscale("log")
-    plots.sweep(ax, told, "n", "us", ["event-pair", "batch", "do_bench", "queued-hot", "queued"])
+    plots.sweep(ax, told, "n", "us", ["event-pair", "batch", "do_bench", "queued", "queued-hot"], names_at="start")
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("µs, the fused kernel (fused-4)")
     return fig
@@ -179,9 +183,10 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
     last = largest(rows)
     last = last[last["variant"].isin(["unfused-4", "fused-4"])]
     useful = last.assign(flops=last["n"], tflops=last["n"] / last["median_ms"] / 1e9)  # ×6 is one FLOP, however done
-    gpu = device.find_gpu(findings.device_name(rows))
-    busy = value(useful, "tflops", variant="fused-4") / gpu.tflops["fp32"]
-    fig, ax = plots.new(f"Fusing climbs the slope, at {busy:.1%} of the GPU's arithmetic", useful)
+    gpu = findings.peaks(rows)
+    busy = value(useful, "tflops", variant="fused-4")
+    share = f"{busy / gpu.tflops['fp32']:.1%} of the GPU's arithmetic" if gpu else f"{busy:.2f} TFLOP/s"
+    fig, ax = plots.new(f"Fusing climbs the slope, at {share}", useful)
     plots.roofline(ax, useful, gpu)
     ax.set_xlabel("useful FLOPs per byte (one multiplication an element)")
     return fig
@@ -196,5 +201,5 @@ def chain(rows: pd.DataFrame) -> CourseFigure:
     gains, told = base["median_ms"] / fused["median_ms"], base["bytes"] / fused["bytes"]
     fig, ax = plots.new(f"Four steps in one kernel: {gains['fused']:.2f}× (predicted {told['fused']:.2f}×)", rows)
     plots.speedup(ax, dict(gains), dict(told))
-    ax.set_xlabel("speedup over four separate kernels; black: predicted from bytes")
+    ax.set_xlabel("speedup over four separate kernels; line: predicted from bytes")
     return fig

@@ -25,6 +25,19 @@ def value(rows: pd.DataFrame, column: str, **where) -> float:
     return float(found[column].iloc[0])
 
 
+def of_one_source(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the first source alone: a live time is never divided by another GPU's recorded one."""
+    return rows[rows["source"] == rows["source"].iloc[0]]
+
+
+def peaks(rows: pd.DataFrame) -> device.Gpu | None:
+    """The data-sheet row of the GPU that the rows come from; None where data/gpus.csv has none."""
+    try:
+        return device.find_gpu(device_name(rows))
+    except LabError:
+        return None
+
+
 def power(n: float) -> str:
     """A size as the power of two that it is: 2²⁸."""
     return "2" + f"{np.log2(n):.0f}".translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
@@ -60,7 +73,9 @@ def launch_ways(launches: pd.DataFrame) -> str:
     numpy = launches[(launches["args"] == 1) & (launches["kind"] == "numpy")]
     shown = pd.concat([numpy.assign(us=numpy["median_ms"] * 1e3, variant="numba, a NumPy array"), one_array(launches)])
     shown = shown[~shown["variant"].str.contains("graph")].sort_values("us", ascending=False)
-    return text(shown[["variant", "us"]].rename(columns={"us": "µs a launch"}), **{"µs a launch": "{:.1f}"})
+    columns = {"median": shown["us"], "p25": shown["p25_ms"] * 1e3, "p75": shown["p75_ms"] * 1e3}
+    table = pd.DataFrame({"µs a launch": shown["variant"], **columns})
+    return text(table, median="{:.1f}", p25="{:.1f}", p75="{:.1f}")
 
 
 def graph_gain(launches: pd.DataFrame) -> float:
@@ -81,9 +96,28 @@ def crossover_log2(sizes: pd.DataFrame) -> float:
     return float(np.log2(hidden.min()))
 
 
-def decode_floor_ms(gpu: str, parameters: float = 8e9, bytes_each: int = 2) -> float:
-    """The least time of one token: every weight read once at the data sheet's bandwidth."""
-    return predict_ms(Cost(read=int(parameters * bytes_each), written=0), gpu)
+def decode_floor_ms(rows: pd.DataFrame, parameters: float = 8e9, bytes_each: int = 2) -> float | None:
+    """The least time of one token on the rows' GPU: every weight read once at the data sheet's bandwidth."""
+    gpu = peaks(rows)
+    return predict_ms(Cost(read=int(parameters * bytes_each), written=0), gpu) if gpu else None
+
+
+def sizes_table(sizes: pd.DataFrame) -> str:
+    """What each stopwatch shows at each size, in µs."""
+    us = of_one_source(sizes).assign(us=lambda t: t["median_ms"] * 1e3)
+    shown = us.pivot_table(index="n", columns="variant", values="us")[["returns", "launch", "kernel"]].reset_index()
+    shown["n"] = [power(n) for n in shown["n"]]
+    return "µs\n" + text(shown, returns="{:.1f}", launch="{:.1f}", kernel="{:.1f}")
+
+
+def budget_model(launches: pd.DataFrame, budget: pd.DataFrame) -> str:
+    """The multiplied budget beside the measured one, with the spread of the measurement."""
+    row = budget[budget["variant"] == "numba"].iloc[0]
+    multiplied = launch_budget_ms(launches, row["kernels"])
+    return (
+        f"multiplied: {multiplied:.1f} ms; measured: {row['median_ms']:.1f} ms "
+        f"(half of the samples between {row['p25_ms']:.1f} and {row['p75_ms']:.1f})"
+    )
 
 
 def device_name(rows: pd.DataFrame) -> str:
@@ -96,18 +130,20 @@ def device_name(rows: pd.DataFrame) -> str:
 
 def takeaways_01(launches: pd.DataFrame, budget: pd.DataFrame, sizes: pd.DataFrame) -> str:
     """The chapter in five sentences, each with its number."""
+    launches, budget, sizes = map(of_one_source, (launches, budget, sizes))
     us = one_array(launches).set_index("variant")["us"]
     n = sizes["n"].max()
     back, kernel = (1e3 * value(sizes, "median_ms", variant=v, n=n) for v in ("returns", "kernel"))
     ms = budget.set_index("variant")["median_ms"]
-    floor = decode_floor_ms(device_name(budget))
+    floor = decode_floor_ms(budget)
+    reading = f"; reading 8 billion 16-bit weights takes {floor:.1f} ms" if floor else ""
     numpy = 1e3 * value(launches, "median_ms", variant="numba", kind="numpy", args=1)
     return numbered(
         f"A launch comes back after {back:.0f} µs; the kernel it asked for runs {kernel:.0f} µs.",
         f"One launch with one array costs {us['numba']:.0f} µs of Python; with a NumPy array {numpy:.0f} µs.",
         f"Replayed from a graph it costs {us['numba-graph']:.2f} µs: {graph_gain(launches):.0f}× less.",
         f"{budget['kernels'].iloc[0]} empty launches take {ms['numba']:.1f} ms from Python and "
-        f"{ms['numba-graph']:.2f} ms from a graph; reading 8 billion 16-bit weights takes {floor:.1f} ms.",
+        f"{ms['numba-graph']:.2f} ms from a graph{reading}.",
         f"From n = {power(2 ** crossover_log2(sizes))} on, the kernel before hides a launch.",
     )
 
@@ -122,13 +158,13 @@ def speedups(rows: pd.DataFrame) -> pd.DataFrame:
     The prediction is the ratio of the bytes moved.
     """
     rows = rows.copy()
-    by = rows.set_index(["n", "variant"])
+    by = rows.set_index(["source", "n", "variant"])
     base = [
-        (n, "unfused" if v in ("unfused", "fused") else "unfused-4")
-        for n, v in zip(rows["n"], rows["variant"], strict=True)
+        (source, n, "unfused" if v in ("unfused", "fused") else "unfused-4")
+        for source, n, v in zip(rows["source"], rows["n"], rows["variant"], strict=True)
     ]
-    rows["speedup"] = by["median_ms"].loc[base].to_numpy() / rows["median_ms"].to_numpy()
-    rows["predicted"] = by["bytes"].loc[base].to_numpy() / rows["bytes"].to_numpy()
+    rows["speedup"] = by["median_ms"].reindex(base).to_numpy() / rows["median_ms"].to_numpy()
+    rows["predicted"] = by["bytes"].reindex(base).to_numpy() / rows["bytes"].to_numpy()
     return rows
 
 
@@ -163,6 +199,9 @@ def traffic_table(rows: pd.DataFrame) -> str:
     ) + (f"\n{rows['source'].iloc[0]}")
 
 
+UNFLAGGED = {"do_bench": "not watched"}  # it cannot tell whether the GPU had to wait
+
+
 def told_speedup(trap: pd.DataFrame, n: int, way: str) -> float:
     """The speedup of fusing that one way of timing tells."""
     times = [value(trap, "median_ms", n=n, way=way, variant=v) for v in ("unfused-4", "fused-4")]
@@ -170,8 +209,8 @@ def told_speedup(trap: pd.DataFrame, n: int, way: str) -> float:
 
 
 def overstated(trap: pd.DataFrame, n: int, way: str) -> float:
-    """How many times too long one way of timing makes the fused kernel look."""
-    told, true = (value(trap, "median_ms", n=n, way=w, variant="fused-4") for w in (way, "queued"))
+    """How many times too long one way of timing makes the fused kernel look (data left in the cache by both)."""
+    told, true = (value(trap, "median_ms", n=n, way=w, variant="fused-4") for w in (way, "queued-hot"))
     return told / true
 
 
@@ -181,7 +220,8 @@ def trap_table(trap: pd.DataFrame, n: int) -> str:
     shown = here.pivot_table(index="way", columns="variant", values="us", sort=False).reset_index()
     shown["speedup"] = [told_speedup(trap, n, way) for way in shown["way"]]
     shown["flags (fused-4)"] = [
-        here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or "none" for way in shown["way"]
+        here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or UNFLAGGED.get(way, "none")
+        for way in shown["way"]
     ]
     return f"n = {power(n)}, times in µs\n" + text(
         shown, **{"unfused-4": "{:.1f}", "fused-4": "{:.1f}", "speedup": "{:.2f}×"}
@@ -193,6 +233,7 @@ def saved(rows: pd.DataFrame) -> pd.DataFrame:
 
     The bytes are charged at the best bandwidth measured, that of fused-4 at its fastest.
     """
+    rows = of_one_source(rows)
     wide = rows.pivot_table(index="n", columns="variant", values=["median_ms", "bytes"])
     ms, moved = wide["median_ms"], wide["bytes"]
     best_gbps = rows[rows["variant"] == "fused-4"]["gbps"].max()
@@ -202,13 +243,6 @@ def saved(rows: pd.DataFrame) -> pd.DataFrame:
             "from bytes": (moved["unfused-4"] - moved["fused-4"]) / best_gbps / 1e3,
         }
     )
-
-
-def bytes_rule_from(rows: pd.DataFrame) -> int:
-    """The smallest n from which on the saved bytes explain at least nine tenths of the time saved."""
-    times = saved(rows)
-    explained = times["from bytes"] >= 0.9 * times["measured"]
-    return int(explained[::-1].cummin()[::-1].idxmax())
 
 
 def regimes(rows: pd.DataFrame, trap: pd.DataFrame) -> str:
@@ -236,6 +270,17 @@ def chain_ratio() -> float:
     return separate.bytes / elementwise(1, reads=2).bytes
 
 
+def chain_table(rows: pd.DataFrame) -> str:
+    """The speedups over four kernels at every size, and what the bytes predict."""
+    rows = of_one_source(rows)
+    ms = rows.pivot_table(index="variant", columns="tokens", values="median_ms", sort=False)
+    moved = rows.pivot_table(index="variant", columns="tokens", values="bytes", sort=False)
+    shown = (ms.loc["separate"] / ms).drop(index="separate").map("{:.2f}×".format)
+    shown.columns = [f"{tokens} tokens" for tokens in shown.columns]
+    shown["predicted"] = (moved.loc["separate"] / moved).iloc[:, -1].drop(index="separate").map("{:.2f}×".format)
+    return text(shown.reset_index())
+
+
 def chain_met(rows: pd.DataFrame) -> str:
     """Whether the fused chain meets its prediction at the largest size."""
     last = largest(rows, "tokens")
@@ -245,8 +290,14 @@ def chain_met(rows: pd.DataFrame) -> str:
     return f"predicted {chain_ratio():.2f}×, measured {met:.2f}× ({off:+.1%}): {word} within 10 %"
 
 
+def idle_threads(n: int, per_block: int) -> int:
+    """How many threads of the last block have no element."""
+    return -n % per_block
+
+
 def takeaways_02(rows: pd.DataFrame, trap: pd.DataFrame, chain: pd.DataFrame) -> str:
     """The chapter in five sentences, each with its number."""
+    rows, trap, chain = map(of_one_source, (rows, trap, chain))
     last, gains = largest(rows), speedups(largest(rows))
     four = value(last, "gbps", variant="fused-4")
     one = value(last, "gbps", variant="fused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import itertools
 import json
 import linecache
 import os
@@ -15,7 +16,7 @@ import nbformat
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError
 from tqdm import tqdm
 
 from labkit import device
@@ -34,7 +35,7 @@ def chapters(wanted: list[str] | None = None) -> list[Path]:
         return every
     found = []
     for name in wanted:
-        matches = [p for p in every if p.stem.startswith(Path(name).stem)]
+        matches = [p for p in every if name and p.stem.startswith(Path(name).stem)]
         if not matches:
             raise LabError(f"no chapter {name!r}; there are: {', '.join(p.stem for p in every)}")
         found += [p for p in matches if p not in found]
@@ -95,7 +96,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
             asyncio.run(client.async_execute(env=_environment()))
         except CellExecutionError as e:
             raise LabError(f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})") from None
-        except (CellTimeoutError, DeadKernelError) as e:
+        except Exception as e:  # a kernel that dies or hangs, a notebook that nbclient cannot take
             raise LabError(f"{path}: {type(e).__name__}: {_one_line(str(e))}") from None
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -187,16 +188,27 @@ def lay_desk(desk: Path) -> list[str]:
             if laid.get(chapter.name) == _digest(fresh):
                 done.append(f"{target.name}: yours, kept")
                 continue
-            target = target.with_suffix(".new.ipynb")
+            target = _beside(target, laid)
             done.append(f"{chapter.name}: yours, kept; the course's newer one is {target.name}")
         elif target.exists() and laid[chapter.name] == _digest(fresh):
             continue
         else:
             done.append(f"{target.name}: laid")
         write(fresh, target)
-        laid[chapter.name] = _digest(fresh)
-    (desk / LAID).write_text(json.dumps(laid, indent=1) + "\n", encoding="utf-8")
+        laid[chapter.name] = laid[target.name] = _digest(fresh)
+    try:
+        (desk / LAID).write_text(json.dumps(laid, indent=1) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise LabError(f"cannot write to the desk {desk} ({e.strerror}); choose another folder with --desk") from e
     return done
+
+
+def _beside(target: Path, laid: dict[str, str]) -> Path:
+    """Where a newer chapter goes: <name>.new.ipynb, or the next number if the learner has written in that one too."""
+    for number in itertools.count(1):
+        path = target.with_suffix(f".new{number if number > 1 else ''}.ipynb")
+        if not path.exists() or _written(path) == laid.get(path.name):
+            return path
 
 
 def _laid(desk: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from labkit import device
 from labkit.errors import LabError
@@ -28,8 +28,8 @@ DARK = {
 }  # fmt: skip
 
 # Okabe and Ito's colours, told apart by every kind of colour vision; one colour and marker a variant, all course long
-ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, GREY = (
-    "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#888888",
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, YELLOW, GREY = (
+    "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#D9CC2B", "#888888",
 )  # fmt: skip
 VARIANTS = {
     "unfused": (ORANGE, "o"),
@@ -42,8 +42,8 @@ VARIANTS = {
     "numba-new-grid": (VERMILLION, "v"),
     "numba-graph": (GREEN, "*"),
     "torch-eager": (PURPLE, "^"),
-    "torch-compile": (PURPLE, "D"),
-    "torch-graph": (PURPLE, "P"),
+    "torch-compile": (YELLOW, "D"),
+    "torch-graph": (YELLOW, "P"),
     "triton": (GREEN, "D"),
     "event-pair": (VERMILLION, "v"),
     "batch": (ORANGE, "o"),
@@ -54,7 +54,7 @@ VARIANTS = {
     "do_bench": (GREEN, "D"),
     "returns": (ORANGE, "o"),
     "separate": (VERMILLION, "s"),
-    "fused-1": (SKY, "o"),
+    "fused-1": (ORANGE, "v"),
     "launch": (VERMILLION, "v"),
     "kernel": (BLUE, "s"),
 }
@@ -72,46 +72,48 @@ def marker(variant: str) -> str:
 
 def linestyle(variant: str) -> str:
     """Dashed for what a variant is compared with, so that a line below another still shows."""
-    return "--" if variant in ("copy", "from bytes") or variant.startswith("unfused") else "-"
+    return "--" if variant in ("copy", "from bytes", "launch") or variant.startswith("unfused") else "-"
 
 
 # --- primitives -----------------------------------------------------------------------------------------------
 
 
-def sweep(ax: Axes, rows: pd.DataFrame, x: str, y: str, variants: list[str] | None = None) -> None:
-    """One line a variant against a size on a log2 axis, each labelled at its end."""
-    ends = {}
-    for variant in variants or list(rows["variant"].unique()):
+def sweep(ax: Axes, rows: pd.DataFrame, x: str, y: str, variants: list[str], names_at: str = "end") -> None:
+    """One line a variant against a size on a log2 axis, each named at its end (or start, where they differ more)."""
+    points = {}
+    ax.margins(y=0.08)
+    for variant in variants:
         line = rows[rows["variant"] == variant].sort_values(x)
         if line.empty:
             continue
         ax.plot(line[x], line[y], color=colour(variant), marker=marker(variant), linestyle=linestyle(variant))
-        ends[variant] = (line[x].iloc[-1], line[y].iloc[-1])
-    log2_axis(ax, x)
-    label_ends(ax, ends)
+        points[variant] = tuple(line[[x, y]].iloc[0 if names_at == "start" else -1])
+    log2_axis(ax, sorted(rows[x].unique()))
+    name_lines(ax, points, names_at)
 
 
-def log2_axis(ax: Axes, label: str) -> None:
-    """A size axis in powers of two."""
+def log2_axis(ax: Axes, sizes: list[int]) -> None:
+    """A size axis in powers of two, with ticks at sizes that were measured."""
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"$2^{{{np.log2(v):.0f}}}$" if v > 0 else ""))
-    ax.set_xlabel(label)
+    ax.set_xticks(sizes[:: -(-len(sizes) // 8)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"$2^{{{np.log2(v):.0f}}}$"))
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
-def label_ends(ax: Axes, ends: dict[str, tuple[float, float]]) -> None:
-    """Names at the right ends of lines, moved apart where they would overlap."""
-    ax.margins(x=0.03)
+def name_lines(ax: Axes, points: dict[str, tuple[float, float]], at: str) -> None:
+    """Names beside the ends (or starts) of lines, moved apart where they would overlap."""
+    if at == "start":
+        low, high = ax.get_xlim()
+        ax.set_xlim(low / (high / low) ** 0.2)  # room for the names
     ax.figure.draw_without_rendering()  # so that the lines' ends are where they will be
-    gap = 22  # points between two names
     scale = 72 / ax.figure.dpi
-    heights = {name: ax.transData.transform(xy)[1] * scale for name, xy in ends.items()}
-    placed = spread(heights, gap)
-    right = max((x for x, _ in ends.values()), default=0)
-    for name, (_, y) in ends.items():
-        offset = (14, placed[name] - heights[name])
+    heights = {name: ax.transData.transform(xy)[1] * scale for name, xy in points.items()}
+    placed = spread(heights, gap=22)
+    aside, align = (-14, "right") if at == "start" else (14, "left")
+    for name, xy in points.items():
         ax.annotate(
-            name, (right, y), offset, textcoords="offset points", color=colour(name), va="center",
-            fontweight="bold", annotation_clip=False,
+            name, xy, (aside, placed[name] - heights[name]), textcoords="offset points", color=colour(name),
+            va="center", ha=align, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
 
 
@@ -145,27 +147,27 @@ def speedup(ax: Axes, ratios: dict[str, float], predicted: dict[str, float], how
     ax.margins(x=0.15)
 
 
-def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu, precision: str = "fp32") -> None:
-    """FLOP/s against FLOPs a byte, both log: the two roofs of `gpu` from its data sheet, the points measured."""
-    peak = gpu.tflops[precision]
-    ridge = peak * 1e3 / gpu.bandwidth_gbps
+def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu | None, precision: str = "fp32") -> None:
+    """FLOP/s against FLOPs a byte, both log: the measured points under the two roofs of the GPU's data sheet.
+
+    Of a GPU without a data-sheet row (None) there is one roof only, the best bandwidth of the points.
+    """
     intensity = points["flops"] / points["bytes"]
-    low, high = intensity.min() / 4, max(ridge * 8, intensity.max() * 4)
-    x = np.geomspace(low, high, 200)
-    ax.loglog(x, np.minimum(x * gpu.bandwidth_gbps / 1e3, peak), color=mpl.rcParams["text.color"])
+    gbps = gpu.bandwidth_gbps if gpu else points["gbps"].max()
+    peak = gpu.tflops[precision] if gpu else gbps / 1e3 * intensity.max() * 16
+    ridge = peak * 1e3 / gbps
+    x = np.geomspace(intensity.min() / 4, ridge * 8 if gpu else ridge, 200)
+    ax.loglog(x, np.minimum(x * gbps / 1e3, peak), color=mpl.rcParams["text.color"])
     for (_, row), value in zip(points.iterrows(), intensity, strict=True):
         ax.plot(value, row["tflops"], marker(row["variant"]), color=colour(row["variant"]), markersize=14)
         ax.annotate(row["variant"], (value, row["tflops"]), (16, -22), textcoords="offset points",
                     color=colour(row["variant"]), fontweight="bold")  # fmt: skip
-    ax.annotate(f"{gpu.bandwidth_gbps / 1e3:g} TB/s (data sheet)", (ridge / 12, gpu.bandwidth_gbps / 1e3 * ridge / 12),
-                (-14, 14), textcoords="offset points", ha="right")  # fmt: skip
-    ax.annotate(
-        f"{peak:g} TFLOP/s {precision} (data sheet)",
-        (high, peak),
-        (0, 10),
-        textcoords="offset points",
-        ha="right",
-    )
+    origin = "data sheet" if gpu else "best measured"
+    ax.annotate(f"{gbps / 1e3:.3g} TB/s ({origin})", (ridge / 8, gbps / 1e3 * ridge / 8), (-16, 0),
+                textcoords="offset points", ha="right")  # fmt: skip
+    if gpu:
+        ax.annotate(f"{peak:g} TFLOP/s {precision} ({origin})", (x[-1], peak), (0, 10),
+                    textcoords="offset points", ha="right")  # fmt: skip
     ax.set_ylim(top=3 * peak)
     ax.set_xlabel("FLOPs per byte")
     ax.set_ylabel("TFLOP/s")
@@ -178,11 +180,12 @@ def heatmap(ax: Axes, table: pd.DataFrame, unit: str) -> None:
     ax.set_xticks(range(table.shape[1]), table.columns)
     ax.set_yticks(range(table.shape[0]), table.index)
     ax.grid(visible=False)
-    middle = np.nanmean(np.log(values))
+    image = ax.images[0]
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
-            tone = "black" if np.log(value) > middle else "white"
-            ax.text(j, i, f"{value:.3g} {unit}", ha="center", va="center", color=tone, fontweight="bold")
+            red, green, blue, _ = image.to_rgba(np.log(value))
+            tone = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
+            ax.text(j, i, f"{value:.1f} {unit}", ha="center", va="center", color=tone, fontweight="bold")
 
 
 class CourseFigure(Figure):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from datetime import UTC, datetime
+from numbers import Real
 from pathlib import Path
 
 from filelock import FileLock
@@ -28,14 +30,19 @@ def load() -> dict[str, dict]:
     path = file()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(when, str) for when in found["solved"].values()):
+            raise ValueError("a time of day is no text")
         return {key: dict(found[key]) for key in empty}
     except FileNotFoundError:
         return empty
     except OSError as e:
         raise LabError(f"cannot read the progress in {path} ({e.strerror}); set LABKIT_PROGRESS to another file") from e
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
-        path.replace(aside)
+        try:
+            path.replace(aside)
+        except OSError as e:
+            raise LabError(f"{path} is damaged and cannot be put aside ({e.strerror}); move it away") from e
         print(f"labkit: {path} was damaged; it lies at {aside} now, and progress starts anew", file=sys.stderr)
         return empty
 
@@ -51,7 +58,7 @@ def predict(question: str, value) -> float | None:
     if value is ...:
         print(f"{question}: no prediction yet (replace the `...`, then measure)")
         return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         raise LabError(f"{question}: found {value!r}, expected a number")
     _remember("predicted", question, float(value), keep=False)
     return float(value)

@@ -94,7 +94,7 @@ def read(experiment: str, gpu: str | None = None, root: Path | None = None) -> p
     that is missing, cut short, edited, or saved by a spreadsheet.
     """
     root = root or device.data_dir()
-    gpu = gpu or os.environ.get("LABKIT_DEVICE") or DEFAULT_DEVICE
+    gpu = _chosen(gpu)
     path = root / gpu / f"{experiment}.csv"
     text = _text(path, root)
     source = read_provenance(experiment, gpu, root)
@@ -119,15 +119,21 @@ def read(experiment: str, gpu: str | None = None, root: Path | None = None) -> p
 def read_provenance(experiment: str, gpu: str | None = None, root: Path | None = None) -> dict:
     """Where a record comes from: the content of `<experiment>.json`. Raises LabError where it is damaged."""
     root = root or device.data_dir()
-    path = root / (gpu or os.environ.get("LABKIT_DEVICE") or DEFAULT_DEVICE) / f"{experiment}.json"
+    path = root / _chosen(gpu) / f"{experiment}.json"
     try:
         found = json.loads(_text(path, root))
     except ValueError as e:
         raise LabError(f"{path}: not JSON ({e}); restore it: git checkout -- {path}") from e
-    lost = [k for k in ("device", "driver", "utc", "rows", "csv_sha256") if k not in found]
+    kinds = {"device": str, "driver": str, "utc": str, "rows": int, "csv_sha256": str}
+    found = found if isinstance(found, dict) else {}
+    lost = [k for k, kind in kinds.items() if not isinstance(found.get(k), kind)]
     if lost:
         raise LabError(f"{path}: no {', '.join(lost)} in it; a record needs its provenance. Record it anew")
     return found
+
+
+def _chosen(gpu: str | None) -> str:
+    return (os.environ.get("LABKIT_DEVICE") or DEFAULT_DEVICE) if gpu is None else gpu
 
 
 def devices(experiment: str, root: Path | None = None) -> list[str]:
@@ -147,7 +153,7 @@ def provenance(clocks_before: dict | None = None) -> dict:
         "l2_bytes": machine.l2_bytes,
         "driver": state["driver"],
         "driver_cuda": ".".join(map(str, machine.driver_cuda)),
-        "toolkit": _toolkit(),
+        "toolkit": ".".join(map(str, device.toolkit_version())),
         "python": sys.version.split()[0],
         "packages": {p: installed(p) for p in PACKAGES if installed(p)},
         "clocks_mhz_before": clocks_before or {},
@@ -161,12 +167,6 @@ def provenance(clocks_before: dict | None = None) -> dict:
 def clocks(state: dict) -> dict:
     """The clocks of `device.gpu_state()`, in MHz."""
     return {"sm": state["sm_clock_mhz"], "memory": state["memory_clock_mhz"]}
-
-
-def _toolkit() -> str:
-    from cuda.bindings import nvrtc
-
-    return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
 
 
 def _git() -> dict:
@@ -198,5 +198,7 @@ def _text(path: Path, root: Path) -> str:
         raise LabError(
             f"no record {path.name} for {path.parent.name} in {root}; there are: {', '.join(known) or 'none'}"
         ) from None
-    except (OSError, UnicodeDecodeError) as e:
+    except UnicodeDecodeError as e:
         raise LabError(f"{path}: cannot be read ({e}); restore it: git checkout -- {path}") from e
+    except OSError as e:
+        raise LabError(f"{path}: cannot be read ({e.strerror}); is the folder yours, and LABKIT_DATA right?") from e

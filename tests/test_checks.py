@@ -215,6 +215,13 @@ def test_a_kernel_that_does_not_run_is_one_line():
     assert "\n" not in str(e.value)
 
 
+@pytest.mark.parametrize("nothing", [{"cases": []}, {"launches": []}])
+def test_a_check_of_nothing_is_no_check(nothing):
+    options = {"cases": [(1,)], "launches": [lambda n: (1, 32)]} | nothing
+    with pytest.raises(labkit.LabError, match="nothing was checked"):
+        check_kernel(right, inputs=lambda rng, n: (), reference=lambda: 0, **options)
+
+
 def test_a_function_that_is_no_kernel():
     def plain(x, factor, out):
         out[:] = x * factor

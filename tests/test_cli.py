@@ -1,11 +1,14 @@
 """The command line: what it does, and that bad input is one line and exit code 2."""
 
 import json
+import subprocess
+import sys
+import time
 
 import nbformat
 import pytest
 
-from conftest import PROVENANCE, made_up
+from conftest import PROVENANCE, ROOT, made_up
 from labkit import cli, device, notebooks, progress, records
 
 NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
@@ -59,6 +62,10 @@ def test_run_of_an_unknown_chapter(course, capsys):
     assert "no chapter '07'; there are: 01_one" in bad(capsys, "run", "07")
 
 
+def test_run_of_no_chapter_by_a_slip(course, capsys):
+    assert "no chapter ''" in bad(capsys, "run", "")
+
+
 def test_run_of_a_broken_notebook(course, capsys):
     (course / "notebooks/01_one.ipynb").write_text("{")
     assert "not a notebook" in bad(capsys, "run", "01")
@@ -67,7 +74,7 @@ def test_run_of_a_broken_notebook(course, capsys):
 
 def test_run_into_an_unwritable_folder(course, capsys):
     (course / "file").write_text("mine")
-    assert "is the folder yours?" in bad(capsys, "run", "01", "--out", "file")
+    assert "choose another folder with --out" in bad(capsys, "run", "01", "--out", "file")
     assert (course / "file").read_text() == "mine"
 
 
@@ -111,6 +118,11 @@ def test_plots_of_a_missing_data_folder(capsys, tmp_path, monkeypatch):
 def test_plots_in_an_unknown_format_or_theme(capsys, tmp_path):
     assert "'gif' is not known" in bad(capsys, "plots", "--format", "gif", "--out", str(tmp_path))
     assert "light or dark" in bad(capsys, "plots", "--theme", "pink", "--out", str(tmp_path))
+    assert "no format is named" in bad(capsys, "plots", "--format", ",", "--out", str(tmp_path))
+
+
+def test_plots_of_no_device_by_a_slip(capsys, tmp_path):
+    assert "no record" in bad(capsys, "plots", "--device", "", "--out", str(tmp_path))
 
 
 def test_plots_draws_every_figure(capsys, tmp_path, monkeypatch):
@@ -127,6 +139,14 @@ def test_progress_lists_solved_and_open(course, progress_file, capsys):
     out = capsys.readouterr().out
     assert "✓ 01_one" in out
     assert out.endswith("1 of 1 solved\n")
+
+
+def test_plots_as_a_command_take_under_ten_seconds(tmp_path):
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "labkit.cli", "plots", "--out", str(tmp_path), "--format", "svg,png,pdf"]
+    done = subprocess.run(command, env=device.ENVIRONMENT, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert time.perf_counter() - start < 10
 
 
 def test_progress_with_a_damaged_file_says_so(course, progress_file, capsys):

@@ -4,7 +4,6 @@ import pytest
 
 from labkit import LabError, device
 
-NO_GPU = not device.MACHINE.has_gpu
 MODE = "import labkit; print(labkit.MACHINE.mode, '|', labkit.MACHINE.reason)"
 
 
@@ -71,8 +70,17 @@ def test_an_unknown_gpu_lists_the_known_ones():
         device.find_gpu("Voodoo 2")
 
 
-def test_a_damaged_table_of_gpus_is_one_clear_line(tmp_path, monkeypatch):
-    (tmp_path / "gpus.csv").write_text("gpu;name\nx;y\n")
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda path: "gpu;name\nx;y\n",
+        lambda path: path.read_text().replace("4800", "nan"),
+        lambda path: path.read_text().replace("4800", ""),
+        lambda path: path.read_text()[:500],
+    ],
+)
+def test_a_damaged_table_of_gpus_is_one_clear_line(tmp_path, monkeypatch, content):
+    (tmp_path / "gpus.csv").write_text(content(device.data_dir() / "gpus.csv"))
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
     device.gpus.cache_clear()
     try:
@@ -86,6 +94,12 @@ def test_the_last_cache_has_a_plausible_size():
     assert 1 << 20 <= device.last_cache_bytes() <= 4 << 30
 
 
+@pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
 def test_state_of_an_absent_gpu_is_none_not_an_error():
-    if NO_GPU:
-        assert set(device.gpu_state().values()) == {None}
+    assert set(device.gpu_state().values()) == {None}
+
+
+def test_what_fits_leaves_room(monkeypatch):
+    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", memory_bytes=100))
+    assert device.fits(75)
+    assert not device.fits(76)

@@ -9,9 +9,11 @@ def fixes(findings) -> str:
     return "\n".join(f.fix for f in findings)
 
 
-def test_a_healthy_machine_without_a_gpu_is_well():
-    if device.MACHINE.mode == "simulator":
-        assert "all is well" in doctor.report(doctor.examine())
+@pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
+def test_a_healthy_machine_without_a_gpu_is_well_and_knows_the_way_to_one():
+    text = doctor.report(doctor.examine())
+    assert "all is well" in text
+    assert '".[cu13,baselines]"' in text
 
 
 def test_numpy_too_new(monkeypatch):
@@ -46,20 +48,28 @@ class Driver:
 
 @pytest.mark.parametrize(("version", "extra"), [(12040, "cu12"), (13000, "cu13")])
 def test_toolkit_missing_names_the_extra_for_the_driver(monkeypatch, version, extra):
-    monkeypatch.setattr(device, "toolkit_trouble", lambda: "the CUDA toolkit's NVRTC library is missing")
+    monkeypatch.setattr(device, "toolkit_trouble", lambda driver: "the CUDA toolkit's NVRTC library is missing")
     monkeypatch.setattr(device, "driver_probe", lambda: (Driver(version), ""))
     assert f'".[{extra}]"' in fixes(doctor._toolkit())
 
 
 def test_driver_too_old_for_the_toolkit(monkeypatch):
-    pytest.importorskip("cuda.bindings")
-    from cuda.bindings import nvrtc
-
-    monkeypatch.setattr(nvrtc, "nvrtcVersion", lambda: (0, 13, 0))
-    found = list(doctor._toolkit_version(Driver(12040)))
-    assert "runs CUDA 12.4 at most" in found[0].text
+    pathfinder = pytest.importorskip("cuda.pathfinder")
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lambda part: None)
+    monkeypatch.setattr(device, "toolkit_version", lambda: (13, 0))
+    monkeypatch.setattr(device, "driver_probe", lambda: (Driver(12040), ""))
+    assert device.toolkit_trouble(Driver(13000)) == ""
+    found = list(doctor._toolkit())
+    assert "13.0 is too new for the driver, which runs CUDA 12.4 at most" in found[0].text
     assert "580.65" in found[0].fix
     assert '".[cu12]"' in found[0].fix
+
+
+def test_a_toolkit_too_new_for_the_driver_means_no_gpu(monkeypatch):
+    monkeypatch.setattr(device, "driver_probe", lambda: (Driver(12040), ""))
+    monkeypatch.setattr(device, "toolkit_trouble", lambda driver: "too new" if driver else "")
+    monkeypatch.setenv(device.SIMULATOR_VARIABLE, "")
+    assert device._find().mode == "simulator"
 
 
 def test_a_gpu_whose_driver_tells_nothing(monkeypatch):
@@ -100,12 +110,12 @@ def test_visible_devices_are_told_apart(monkeypatch, visible, kind):
 
 
 def test_the_doctor_hints_at_a_hidden_gpu(monkeypatch):
-    monkeypatch.setenv(device.SIMULATOR_VARIABLE, "1")
+    monkeypatch.setitem(device.ENVIRONMENT, device.SIMULATOR_VARIABLE, "1")
     monkeypatch.setattr(device, "MACHINE", device.Machine("simulator", "NUMBA_ENABLE_CUDASIM=1 is set"))
     monkeypatch.setattr(device, "driver_probe", lambda: (Driver(13000), ""))
     assert "unset NUMBA_ENABLE_CUDASIM" in fixes(doctor._environment())
 
 
-def test_a_misspelt_variable(monkeypatch):
-    monkeypatch.setenv(device.SIMULATOR_VARIABLE, "yes")
-    assert "NUMBA_ENABLE_CUDASIM=1" in fixes(doctor._environment())
+def test_a_misspelt_variable(python):
+    code = "from labkit import doctor; print(doctor.report(doctor.examine()))"
+    assert "export NUMBA_ENABLE_CUDASIM=1" in python(code, NUMBA_ENABLE_CUDASIM="true").stdout

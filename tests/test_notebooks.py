@@ -80,6 +80,15 @@ def test_a_cell_that_never_ends_is_stopped(course):
         notebooks.execute(path, timeout_s=3)
 
 
+def test_a_notebook_that_cannot_be_run_is_one_line(course):
+    path = course / "01_one.ipynb"
+    book = notebooks.read(path)
+    book.cells[0].metadata["tags"] = 5
+    path.write_text(json.dumps(book))
+    with pytest.raises(LabError, match=r"01_one\.ipynb: "):
+        notebooks.execute(path)
+
+
 def test_a_learner_gets_no_outputs(course):
     book = notebooks.without_outputs(notebooks.execute(course / "01_one.ipynb"))
     assert all(c.outputs == [] and c.execution_count is None for c in book.cells)
@@ -127,6 +136,22 @@ def test_a_newer_chapter_is_laid_beside_the_learners_own(course, tmp_path):
     assert "newer" in (desk / "01_one.new.ipynb").read_text()
     assert "newer" in (desk / "02_two.ipynb").read_text()
     assert notebooks.lay_desk(desk) == ["01_one.ipynb: yours, kept"]
+
+
+def test_what_the_learner_wrote_in_the_newer_one_is_kept_too(course, tmp_path):
+    desk = tmp_path / "work"
+    notebooks.lay_desk(desk)
+    (desk / "01_one.ipynb").write_text("mine")
+    for word in ("newer", "newest"):
+        book = notebooks.read(course / "01_one.ipynb")
+        book.cells[0].source = f"print('{word}')"
+        notebooks.write(book, course / "01_one.ipynb")
+        notebooks.lay_desk(desk)
+        if word == "newer":
+            (desk / "01_one.new.ipynb").write_text("mine, too")
+    assert (desk / "01_one.ipynb").read_text() == "mine"
+    assert (desk / "01_one.new.ipynb").read_text() == "mine, too"
+    assert "newest" in (desk / "01_one.new2.ipynb").read_text()
 
 
 def test_without_its_list_every_file_on_a_desk_counts_as_the_learners(course, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import numpy as np
 import pytest
 
 from labkit import LabError, progress
@@ -32,19 +33,34 @@ def test_predictions_are_remembered_and_confronted(progress_file, capsys):
     assert capsys.readouterr().out == "q: you said 3×, it is 2× (+50%)\n"
 
 
+def test_numpy_numbers_are_numbers(progress_file):
+    assert progress.predict("q", np.int64(3)) == 3.0
+
+
 def test_no_prediction_lets_the_chapter_run_on(progress_file, capsys):
     assert progress.predict("q", ...) is None
     progress.confront("q", None, 2.0)
     assert "no prediction" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("value", ["2", True, None, [2]])
+@pytest.mark.parametrize("value", ["2", True, None, [2], float("nan"), float("inf")])
 def test_a_prediction_is_a_number(progress_file, value):
     with pytest.raises(LabError, match="expected a number"):
         progress.predict("q", value)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"solved": 3}', '{"solved": {}, "predicted": null}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"solved": 3}',
+        '{"solved": {}, "predicted": null}',
+        '{"solved": {"x": 5}, "predicted": {}}',
+        "null",
+    ],
+)
 def test_a_damaged_file_is_put_aside(progress_file, capsys, damage):
     progress_file.parent.mkdir()
     progress_file.write_text(damage)

@@ -70,7 +70,17 @@ def test_windows_line_ends_are_no_damage(record):
     assert len(read(record)) == 4
 
 
-@pytest.mark.parametrize(("content", "says"), [("{", "not JSON"), ("{}", "no device, driver"), (None, "no record")])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "not JSON"),
+        ("{}", "no device, driver"),
+        ("null", "no device, driver"),
+        ("5", "no device, driver"),
+        (json.dumps({**PROVENANCE, "utc": 5, "rows": 4, "csv_sha256": ""}), "no utc in it"),
+        (None, "no record"),
+    ],
+)
 def test_damaged_provenance_is_refused(record, content, says):
     path = record.with_suffix(".json")
     path.unlink() if content is None else path.write_text(content)

@@ -1,5 +1,8 @@
 """Samples that can be trusted. What needs a GPU is in test_gpu.py."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 import labkit  # isort: skip
+from conftest import ROOT
 from labkit import LabError, Timing, clocks, compare, device, measure, measure_all, timing
 
 NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
@@ -151,6 +155,53 @@ def test_one_measurement_at_a_time(capfd):
     for t in threads:
         t.join()
     assert all(together)
+
+
+HOLD = """
+import os, sys
+if sys.argv[1:]: os.setuid(int(sys.argv[1]))
+from labkit import clocks
+with clocks.one_at_a_time():
+    print("mine", flush=True); sys.stdin.read()
+"""
+
+
+def holder(*argv: str) -> subprocess.Popen:
+    """Another process that holds the lock until its input ends."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", HOLD, *argv]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=device.ENVIRONMENT)
+
+
+def test_two_processes_exclude_each_other(monkeypatch, capfd):
+    with holder() as other:
+        assert other.stdout.readline() == "mine\n"
+        with pytest.raises(LabError, match="another process has been measuring"), clocks.one_at_a_time(0.2):
+            pass
+        other.stdin.close()
+    with clocks.one_at_a_time(5):
+        assert "waiting for it" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="takes root, to act as two users")
+def test_two_users_exclude_each_other(monkeypatch, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    path = shared / f"labkit-{device.MACHINE.uuid or 'cpu'}.lock"
+    path.touch(mode=0o666)
+    os.chown(path, 65534, 65534)  # another user's file, in a folder like /tmp
+    monkeypatch.setattr(clocks.tempfile, "gettempdir", lambda: str(shared))
+    with clocks.one_at_a_time(0.2):
+        others = clocks._OthersLock(path)
+        with pytest.raises(clocks.Timeout):
+            others.acquire(timeout=0.1)
+        others.release()
+    others = clocks._OthersLock(path)
+    others.acquire(timeout=0)
+    with pytest.raises(LabError, match="another process"), clocks.one_at_a_time(0.2):
+        pass
+    others.release()
 
 
 def test_a_measurement_that_never_ends_is_reported(monkeypatch, tmp_path):

@@ -1,0 +1,188 @@
+"""The chapters' own checks, with answers that they must refuse and answers that they must take."""
+
+import math
+
+import numpy as np
+import pytest
+
+import labkit  # isort: skip
+from numba import cuda, float32
+
+from labkit import WrongAnswer, notebooks
+
+
+def cells(number: str, *ids: str) -> dict:
+    return notebooks.namespace(notebooks.chapters([number])[0], ["mode", *ids])
+
+
+# --- 00.axpy --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def check_axpy():
+    return cells("00", "blocks", "add", "check", "exercise-axpy-check")["check_axpy"]
+
+
+@cuda.jit
+def axpy(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def axpy_with_a_constant(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = float32(2.5) * x[i] + y[i]
+
+
+@cuda.jit
+def axpy_swapped(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i] + a * y[i]
+
+
+@cuda.jit
+def axpy_without_guard(a, x, y, out):
+    i = cuda.grid(1)
+    out[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def axpy_into_y(a, x, y, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        y[i] = a * x[i] + y[i]
+        out[i] = y[i]
+
+
+def test_axpy(check_axpy):
+    check_axpy(axpy)
+
+
+@pytest.mark.parametrize("wrong", [axpy_with_a_constant, axpy_swapped, axpy_without_guard, axpy_into_y])
+def test_wrong_axpys(check_axpy, wrong):
+    with pytest.raises(WrongAnswer):
+        check_axpy(wrong)
+
+
+# --- 01.one-launch --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def check_rows():
+    return cells("01", "batch-exercise", "batch-check")["check_rows"]
+
+
+@cuda.jit
+def rows_by_column(x, factors, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] * factors[min(column, factors.size - 1)]
+
+
+@cuda.jit
+def rows_without_the_lower_guard(x, factors, out):
+    column, row = cuda.grid(2)
+    if column < x.shape[1]:
+        out[row, column] = x[row, column] * factors[row]
+
+
+@cuda.jit
+def rows_by_thread(x, factors, out):
+    column, row = cuda.threadIdx.x, cuda.threadIdx.y
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] * factors[row]
+
+
+@pytest.mark.parametrize("wrong", [rows_by_column, rows_without_the_lower_guard, rows_by_thread])
+def test_wrong_rows(check_rows, wrong):
+    with pytest.raises(WrongAnswer):
+        check_rows(wrong)
+
+
+# --- 02.chain -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return cells(
+        "02", "kernel", "check", "exercise-gelu", "exercise-kernel", "exercise-check", "exercise-kernel-solution"
+    )
+
+
+@cuda.jit(device=True)
+def gelu(v):
+    u = float32(0.7978845608) * (v + float32(0.044715) * v * v * v)
+    return v / (float32(1) + math.exp(float32(-2) * u))
+
+
+@cuda.jit
+def no_bias(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = (gelu(x[r, c]) + residual[r, c]) * factor
+
+
+@cuda.jit
+def no_residual(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = gelu(x[r, c] + bias[c]) * factor
+
+
+@cuda.jit
+def no_factor(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = gelu(x[r, c] + bias[c]) + residual[r, c]
+
+
+@cuda.jit
+def constant_factor(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = (gelu(x[r, c] + bias[c]) + residual[r, c]) * float32(0.5)
+
+
+@cuda.jit
+def no_gelu(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = (x[r, c] + bias[c] + residual[r, c]) * factor
+
+
+@cuda.jit
+def factor_too_early(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = gelu(x[r, c] + bias[c]) * factor + residual[r, c]
+
+
+@cuda.jit
+def bias_by_row(x, bias, residual, factor, out):
+    c, r = cuda.grid(2)
+    if r < x.shape[0] and c < x.shape[1]:
+        out[r, c] = (gelu(x[r, c] + bias[min(r, bias.size - 1)]) + residual[r, c]) * factor
+
+
+def test_the_chains_solution_passes(chain):
+    chain["check_chain"](chain["chain"], chain["one_each"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [no_bias, no_residual, no_factor, constant_factor, no_gelu, factor_too_early, bias_by_row]
+)
+def test_wrong_chains(chain, wrong):
+    with pytest.raises(WrongAnswer, match="elements are wrong"):
+        chain["check_chain"](wrong, chain["one_each"])
+
+
+def test_wrong_ratios(chain):
+    from labkit.findings import chain_ratio
+
+    for wrong in (2, 4, 8 / 3, 1 / 3, np.nan):
+        with pytest.raises(WrongAnswer):
+            labkit.check_value("", wrong, chain_ratio(), within=0.02)
