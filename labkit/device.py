@@ -84,6 +84,8 @@ def gpus() -> dict[str, Gpu]:
 
 
 def _gpu(row: dict[str, str]) -> Gpu:
+    if None in row or not all((row["name"], row["source"], row["date"])):
+        raise ValueError(f"the row {row['gpu']!r} is incomplete")
     tflops = {key.removesuffix("_tflops"): _number(row[key]) for key in row if key.endswith("_tflops")}
     return Gpu(
         gpu=row["gpu"],

@@ -10,8 +10,9 @@ import pandas as pd
 
 from labkit import findings, plots, records
 from labkit.errors import LabError
-from labkit.findings import largest, power, speedups, value
+from labkit.findings import speedups
 from labkit.plots import CourseFigure
+from labkit.tables import largest, of_one_source, peaks, power, value
 
 FIGURES: dict[str, tuple[str, Callable]] = {}  # the figure's name -> the experiment it shows, the function
 
@@ -23,7 +24,7 @@ def figure(name: str, experiment: str):
         @wraps(draw)
         def styled(rows: pd.DataFrame, theme: str = "light") -> CourseFigure:
             with plots.style(theme):
-                return draw(findings.of_one_source(rows))
+                return draw(of_one_source(rows))
 
         FIGURES[name] = (experiment, styled)
         return styled
@@ -183,7 +184,7 @@ def fusion_roofline(rows: pd.DataFrame) -> CourseFigure:
     last = largest(rows)
     last = last[last["variant"].isin(["unfused-4", "fused-4"])]
     useful = last.assign(flops=last["n"], tflops=last["n"] / last["median_ms"] / 1e9)  # ×6 is one FLOP, however done
-    gpu = findings.peaks(rows)
+    gpu = peaks(rows)
     busy = value(useful, "tflops", variant="fused-4")
     share = f"{busy / gpu.tflops['fp32']:.1%} of the GPU's arithmetic" if gpu else f"{busy:.2f} TFLOP/s"
     fig, ax = plots.new(f"Fusing climbs the slope, at {share}", useful)

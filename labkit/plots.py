@@ -227,10 +227,11 @@ def style(theme: str = "light"):
 
 def save(fig: Figure, path: Path) -> None:
     """Write a figure; the same data gives the same bytes (no date, no random ids)."""
+    title = repr(fig)
     undated = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-        "pdf": {"CreationDate": None},
+        "png": {"Software": None, "Title": title},
+        "svg": {"Date": None, "Creator": None, "Title": title},
+        "pdf": {"CreationDate": None, "Title": title},
     }
     kind = path.suffix.removeprefix(".")
     if kind not in undated:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32
 
-from labkit import WrongAnswer, check_kernel, check_value, checks, progress
+from labkit import LabError, WrongAnswer, check_kernel, check_value, checks, progress
 
 # --- a kernel on one axis -------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ def test_a_kernel_that_does_not_run_is_one_line():
 @pytest.mark.parametrize("nothing", [{"cases": []}, {"launches": []}])
 def test_a_check_of_nothing_is_no_check(nothing):
     options = {"cases": [(1,)], "launches": [lambda n: (1, 32)]} | nothing
-    with pytest.raises(labkit.LabError, match="nothing was checked"):
+    with pytest.raises(LabError, match="nothing was checked"):
         check_kernel(right, inputs=lambda rng, n: (), reference=lambda: 0, **options)
 
 

@@ -145,14 +145,14 @@ def test_value_wants_exactly_one_row():
 def test_like_is_compared_with_like():
     rows = pd.concat([made_up(("unfused", "unfused-4"), (16,), 4.0), made_up(("fused",), (16,), 2.0)])
     rows = pd.concat([rows, made_up(("fused-4",), (16,), 1.0)], ignore_index=True)
-    rows["bytes"] = [400, 400, 200, 200]
+    rows = rows.assign(bytes=[400, 400, 200, 200], source="here")
     found = findings.speedups(rows).set_index("variant")
     assert found.loc["fused", ["speedup", "predicted"]].tolist() == [2.0, 2.0]
     assert found.loc["fused-4", ["speedup", "predicted"]].tolist() == [4.0, 2.0]
 
 
 def mixed() -> pd.DataFrame:
-    """Live rows of a slower GPU without PyTorch, and recorded rows of the missing variants, as an experiment makes them."""
+    """Live rows of a slower GPU without PyTorch, and recorded ones that stand in."""
     recorded = records.read("fused_vs_unfused")
     live = recorded[~recorded["variant"].str.startswith(("torch", "triton"))].copy()
     live[["min_ms", "p25_ms", "median_ms", "p75_ms"]] *= 15
