@@ -225,7 +225,7 @@ def chain_table(rows: pd.DataFrame) -> str:
 
 def chain_met(rows: pd.DataFrame) -> str:
     """Whether the fused chain meets its prediction at the largest size."""
-    last = largest(rows, "tokens")
+    last = largest(of_one_source(rows), "tokens")
     met = value(last, "median_ms", variant="separate") / value(last, "median_ms", variant="fused")
     off = met / chain_ratio() - 1
     word = "met" if abs(off) <= 0.1 else "missed"
