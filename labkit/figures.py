@@ -94,10 +94,9 @@ def launch_budget(rows: pd.DataFrame) -> CourseFigure:
 def crossover(rows: pd.DataFrame) -> CourseFigure:
     """Launches from Python against the kernel's own time: where the launch stops to matter."""
     gpu_from = 2 ** findings.crossover_log2(rows)
-    python_to = rows[rows["n"] < gpu_from]["n"].max()
-    fig, ax = plots.new(
-        f"Up to n = {power(python_to)} you wait for Python, from {power(gpu_from)} on for the GPU", rows
-    )
+    smaller = rows[rows["n"] < gpu_from]["n"]
+    python = f"Up to n = {power(smaller.max())} you wait for Python, from" if len(smaller) else "From n ="
+    fig, ax = plots.new(f"{python} {power(gpu_from)} on for the GPU", rows)
     rows = rows.assign(us=rows["median_ms"] * 1e3)
     ax.set_yscale("log")
     plots.sweep(ax, rows, "n", "us", ["launch", "kernel"])

@@ -10,8 +10,8 @@ from labkit.errors import LabError
 
 
 def largest(rows: pd.DataFrame, column: str = "n") -> pd.DataFrame:
-    """The rows at the largest size."""
-    return rows[rows[column] == rows[column].max()]
+    """The rows at the largest size of the first source (rows that stand in may reach further)."""
+    return rows[rows[column] == of_one_source(rows)[column].max()]
 
 
 def value(rows: pd.DataFrame, column: str, **where) -> float:

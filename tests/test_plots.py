@@ -210,3 +210,11 @@ def test_the_crossover_is_where_the_launch_is_hidden():
 def test_tables_are_the_same_bytes_everywhere():
     table = pd.DataFrame({"a": [1.0, np.nan], "b": ["x", "y"]})
     assert findings.text(table, a="{:.2f}") == "   a  b\n1.00  x\n   -  y"
+
+
+def test_the_largest_size_is_the_live_rows_own():
+    reaching_further = mixed()
+    live = reaching_further["source"].str.startswith("measured")
+    short = reaching_further[~live | (reaching_further["n"] <= 1 << 20)]  # a small GPU: the large sizes did not fit
+    assert set(findings.largest(short)["n"]) == {1 << 20}
+    assert "fused-4" in findings.answer(short)
