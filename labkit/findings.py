@@ -250,8 +250,8 @@ def takeaways_02(rows: pd.DataFrame, trap: pd.DataFrame, chain: pd.DataFrame) ->
         f"Half the bytes, {value(gains, 'speedup', variant='fused-4'):.2f}× the speed at n = {power(rows['n'].max())}.",
         f"Four elements a thread lift the same kernel from {one / 1e3:.2f} to {four / 1e3:.2f} TB/s, "
         f"{four / value(last, 'gbps', variant='copy'):.0%} of the driver's copy.",
-        f"At n = {power(small)} fusing still gains {at_small:.2f}×, but bytes explain "
-        f"{times['from bytes'][small] / times['measured'][small]:.0%} of the time saved: the rest is a kernel's floor.",
+        f"At n = {power(small)} fusing gains {at_small:.2f}×; bytes explain "
+        f"{times['from bytes'][small] / times['measured'][small]:.0%} of it, a kernel's floor the rest.",
         f"At n = {power(n)} an event pair overstates the fused kernel {overstated(trap, n, 'event-pair'):.1f}-fold.",
         f"A real chain of four steps: {chain_met(chain)}.",
     )

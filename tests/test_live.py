@@ -1,0 +1,104 @@
+"""The chapters' live branches without a GPU: a faked GPU, numba's simulator, made-up times.
+
+That they run, and that findings, figures and records take what they return; nothing about speed.
+"""
+
+import types
+
+import numpy as np
+import pytest
+
+import labkit  # isort: skip
+from labkit import device, experiment, notebooks, records, timing
+
+pytestmark = pytest.mark.skipif(device.MACHINE.has_gpu, reason="a GPU runs the chapters really")
+
+GPU = device.Machine("gpu", "faked", "NVIDIA H200", (9, 0), 132, 60 << 20, 140 << 30, "faked", (13, 0))
+STATE = {"driver": "1.2.3", "sm_clock_mhz": 1, "memory_clock_mhz": 1, "slowed_by": [], "other_pids": []}
+SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
+    "01": {"1 << 26, np.float32": "1 << 6, np.float32", "range(10, 29, 2)": "range(3, 9, 2)"},
+    "02": {
+        "range(16, 29)": "range(5, 8)",
+        "(16, 18, 20, 22, 24, 28)": "(5, 7)",
+        "(18, 20, 22, 24, 26, 27, 28)": "(5, 6, 7)",
+        "(18, 22, 28)": "(5, 7)",
+        '"d": 4096} for t in (64, 1024, 4096, 16384)': '"d": 37} for t in (4, 8)',
+        '{"tokens": 16384, "d": 4096}': '{"tokens": 8, "d": 37}',
+        'a.__cuda_array_interface__["data"][0] for': "a for",
+    },
+}
+
+
+def made_up_times(fns, method="events", cache="cold", **options):
+    """Calls each function once; what is unfused takes twice as long."""
+    found = {}
+    for name, fn in fns.items():
+        fn(0) if method == "graph" else fn()
+        slower = 2 if any(word in str(name) for word in ("unfused", "separate")) else 1
+        found[name] = timing.Timing(np.array([1.0, 1.1, 1.2]) * slower, np.zeros(3, bool), method, cache)
+    return found
+
+
+def faked_need(module):
+    """The driver's copy; no PyTorch and no Triton."""
+    if module != "cuda.bindings.driver":
+        raise labkit.Unavailable(f"{module} is not installed")
+    return types.SimpleNamespace(cuMemcpyDtoDAsync=lambda target, source, size, stream: target.copy_to_device(source))
+
+
+@pytest.fixture
+def faked_gpu(monkeypatch, tmp_path):
+    """A GPU for labkit, the simulator for numba, and a data folder of the test's own with the committed records."""
+    for module in (device, labkit):
+        monkeypatch.setattr(module, "MACHINE", GPU)
+    monkeypatch.setattr(device, "gpu_state", lambda: STATE)
+    monkeypatch.setattr(device, "toolkit_version", lambda: (13, 0))
+    for module in (timing, labkit):
+        monkeypatch.setattr(module, "measure_all", made_up_times)
+    monkeypatch.setattr(labkit, "measure", lambda fn, **options: made_up_times({"": fn}, **options)[""])
+    monkeypatch.setattr(labkit, "need", faked_need)
+    target = tmp_path / "data" / "nvidia-h200"
+    target.mkdir(parents=True)
+    for path in [device.data_dir() / "gpus.csv", *(device.data_dir() / "nvidia-h200").iterdir()]:
+        (target.parent / path.name if path.name == "gpus.csv" else target / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setenv("LABKIT_DATA", str(target.parent))
+    return target
+
+
+def run_live(number: str, tmp_path) -> dict:
+    """All code cells of a chapter at small sizes, but those that need a real CUDA graph; what they define."""
+    book = notebooks.read(notebooks.chapters([number])[0])
+    code = [c for c in book.cells if c.cell_type == "code" and c.id != "graph-check"]
+    for large, small in SMALLER[number].items():
+        assert any(large in c.source for c in code), f"{large!r} is not in chapter {number} any more"
+        for cell in code:
+            cell.source = cell.source.replace(large, small)
+    path = tmp_path / f"{number}_live.ipynb"
+    notebooks.write(book, path)
+    return notebooks.namespace(path, [c.id for c in code])
+
+
+@pytest.mark.parametrize("number", SMALLER)
+def test_a_live_run(faked_gpu, tmp_path, capsys, number):
+    before = {p.name: p.read_bytes() for p in faked_gpu.iterdir()}
+    run_live(number, tmp_path)
+    out = capsys.readouterr().out
+    assert "Mode: live" in out
+    assert "is not installed" in out  # the missing baselines are named
+    assert {p.name: p.read_bytes() for p in faked_gpu.iterdir()} == before, "nothing is recorded unasked"
+
+
+@pytest.mark.parametrize(
+    ("number", "names"),
+    [
+        ("01", ["launch_overhead", "launch_budget", "launch_crossover"]),
+        ("02", ["fused_vs_unfused", "timing_trap", "fused_chain"]),
+    ],
+)
+def test_a_live_run_that_records(faked_gpu, tmp_path, monkeypatch, number, names):
+    monkeypatch.setenv("LABKIT_RECORD", "1")
+    assert experiment.recording()
+    run_live(number, tmp_path)
+    for name in names:
+        assert records.read_provenance(name)["driver"] == "1.2.3", name
+        assert records.read(name)["error"].dropna().lt(1e-6).all()
