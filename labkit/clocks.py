@@ -17,14 +17,11 @@ from labkit import device
 from labkit.errors import LabError
 
 
-class Wall:
-    """The host's clock around `batch` calls and, on a GPU, the synchronisation after them."""
+class _Clock:
+    """What every way of timing shares: a sample is `batch` calls, divided by their number."""
 
-    def __init__(self, cache: str, batch: int, queue_ahead: bool):
+    def __init__(self, batch: int):
         self.batch = batch
-        self.scratch = np.zeros(2 * device.last_cache_bytes(), np.uint8) if cache == "cold" else None
-        self.synchronize = _cuda().synchronize if device.MACHINE.has_gpu else lambda: None
-        self.flush = Flush() if cache == "cold" and device.MACHINE.has_gpu else None
 
     def prepare(self, fn: Callable) -> Callable:
         return fn
@@ -33,7 +30,18 @@ class Wall:
         for _ in range(self.batch):
             call()
 
+
+class Wall(_Clock):
+    """The host's clock around the calls and, on a GPU, the synchronisation after them."""
+
+    def __init__(self, cache: str, batch: int, queue_ahead: bool):
+        super().__init__(batch)
+        self.scratch = np.zeros(2 * device.last_cache_bytes(), np.uint8) if cache == "cold" else None
+        self.synchronize = _cuda().synchronize if device.MACHINE.has_gpu else lambda: None
+        self.flush = Flush() if cache == "cold" and device.MACHINE.has_gpu else None
+
     def sample(self, call: Callable) -> tuple[float, bool]:
+        """ms a call; never dry, for waiting is what this clock measures."""
         if self.scratch is not None:
             self.scratch += 1
         if self.flush:
@@ -45,23 +53,16 @@ class Wall:
         return (time.perf_counter() - start) * 1e3 / self.batch, False
 
 
-class Events:
-    """CUDA events around `batch` calls on the default stream."""
+class Events(_Clock):
+    """CUDA events around the calls, on the default stream."""
 
     def __init__(self, cache: str, batch: int, queue_ahead: bool):
-        self.batch = batch
+        super().__init__(batch)
         self.cuda = _cuda()
         self.flush = Flush() if cache == "cold" else lambda: None
         self.queue_ahead = queue_ahead
         self.host_ms: dict[int, float] = {}
         self.start, self.stop = self.cuda.event(), self.cuda.event()
-
-    def prepare(self, fn: Callable) -> Callable:
-        return fn
-
-    def run(self, call: Callable) -> None:
-        for _ in range(self.batch):
-            call()
 
     def sample(self, call: Callable) -> tuple[float, bool]:
         """ms a call, and whether the GPU got to the start before Python had queued the whole sample."""

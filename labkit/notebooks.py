@@ -55,7 +55,7 @@ def read(path: Path) -> nbformat.NotebookNode:
 
 def write(notebook: nbformat.NotebookNode, path: Path) -> None:
     """Write a notebook canonically and at once, so that a second run makes no difference and a crash no damage."""
-    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = nbformat.writes(notebook).rstrip("\n") + "\n"
     new = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
