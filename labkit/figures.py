@@ -40,6 +40,8 @@ def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | Non
     for name, (experiment, draw) in FIGURES.items():
         fig = draw(records.read(experiment, gpu), theme)
         with plots.style(theme):
+            fig.draw_without_rendering()
+            fig.set_layout_engine("none")  # laid out once, for all formats
             for kind in formats:
                 plots.save(fig, out / f"{name}.{kind}")
                 written.append(out / f"{name}.{kind}")
@@ -98,7 +100,7 @@ def crossover(rows: pd.DataFrame) -> CourseFigure:
     python = f"Up to n = {power(smaller.max())} you wait for Python, from" if len(smaller) else "From n ="
     fig, ax = plots.new(f"{python} {power(gpu_from)} on for the GPU", rows)
     rows = rows.assign(us=rows["median_ms"] * 1e3)
-    ax.set_yscale("log")
+    plots.log10_axis(ax.yaxis)
     plots.sweep(ax, rows, "n", "us", ["launch", "kernel"])
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("µs a launch")
@@ -155,7 +157,7 @@ def where_fusion_pays(rows: pd.DataFrame) -> CourseFigure:
     fig, ax = plots.new(
         f"Bytes explain {share[low]:.0%} of the gain at {power(low)} elements, {share[high]:.0%} at {power(high)}", rows
     )
-    ax.set_yscale("log")
+    plots.log10_axis(ax.yaxis)
     plots.sweep(ax, lines, "n", "us", ["from bytes", "measured"])
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("µs saved, unfused-4 minus fused-4")
@@ -170,7 +172,7 @@ def timing_trap(rows: pd.DataFrame) -> CourseFigure:
     said, true = (value(fused, "us", n=n, way=way) for way in ("event-pair", "queued-hot"))
     told = fused.drop(columns="variant").rename(columns={"way": "variant"})
     fig, ax = plots.new(f"A kernel of {true:.1f} µs, as a plain event pair sees it: {said:.0f} µs", told)
-    ax.set_yscale("log")
+    plots.log10_axis(ax.yaxis)
     plots.sweep(ax, told, "n", "us", ["event-pair", "batch", "do_bench", "queued", "queued-hot"], names_at="start")
     ax.set_xlabel("n (float32 elements)")
     ax.set_ylabel("µs, the fused kernel (fused-4)")

@@ -15,11 +15,13 @@ import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from labkit import device
 from labkit.errors import LabError
+from labkit.tables import power
 
 STYLE = Path(__file__).with_name("labkit.mplstyle")
 DARK = {
@@ -96,8 +98,15 @@ def log2_axis(ax: Axes, sizes: list[int]) -> None:
     """A size axis in powers of two, with ticks at sizes that were measured."""
     ax.set_xscale("log", base=2)
     ax.set_xticks(sizes[:: -(-len(sizes) // 8)])
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"$2^{{{np.log2(v):.0f}}}$"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: power(v)))
     ax.xaxis.set_minor_locator(NullLocator())
+    ax.tick_params(axis="x", labelsize=20)  # the exponents are small
+
+
+def log10_axis(axis: Axis) -> None:
+    """A log axis with plain numbers at its tens: 0.1, 1, 10."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def name_lines(ax: Axes, points: dict[str, tuple[float, float]], at: str) -> None:
@@ -157,7 +166,9 @@ def roofline(ax: Axes, points: pd.DataFrame, gpu: device.Gpu | None, precision: 
     peak = gpu.tflops[precision] if gpu else gbps / 1e3 * intensity.max() * 16
     ridge = peak * 1e3 / gbps
     x = np.geomspace(intensity.min() / 4, ridge * 8 if gpu else ridge, 200)
-    ax.loglog(x, np.minimum(x * gbps / 1e3, peak), color=mpl.rcParams["text.color"])
+    ax.plot(x, np.minimum(x * gbps / 1e3, peak), color=mpl.rcParams["text.color"])
+    log10_axis(ax.xaxis)
+    log10_axis(ax.yaxis)
     for (_, row), value in zip(points.iterrows(), intensity, strict=True):
         ax.plot(value, row["tflops"], marker(row["variant"]), color=colour(row["variant"]), markersize=14)
         ax.annotate(row["variant"], (value, row["tflops"]), (16, -22), textcoords="offset points",
