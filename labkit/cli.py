@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,13 +72,9 @@ def _lab(arguments) -> None:
     options = [o for o in arguments.jupyter if o != "--"]
     command = [sys.executable, "-m", "jupyter", "lab", f"--ServerApp.root_dir={desk}", *options]
     print(f"JupyterLab starts on {desk}; Ctrl-C ends it", flush=True)
-    os.execv(sys.executable, command) if os.name == "posix" else sys.exit(_call(command))
-
-
-def _call(command: list[str]) -> int:
-    import subprocess
-
-    return subprocess.call(command)
+    if os.name == "posix":
+        os.execve(sys.executable, command, notebooks.environment())
+    sys.exit(subprocess.call(command, env=notebooks.environment()))
 
 
 def _run(arguments) -> None:

@@ -159,8 +159,8 @@ def live_or_recorded(name: str, measure: Callable[[], list[dict]]) -> pd.DataFra
     table = pd.DataFrame(measure())
     if recording():
         print(f"recorded in {records.write(table, name, records.provenance(before))}")
-    state = device.gpu_state()
-    return table.assign(source=f"measured here: {device.MACHINE.name}, driver {state['driver']}, {date.today()}")
+    driver = device.gpu_state()["driver"] or "unknown"
+    return table.assign(source=f"measured here: {device.MACHINE.name}, driver {driver}, {date.today()}")
 
 
 def row(variant: str, timed: timing.Timing, cost: Cost, error: float = np.nan, **parameters) -> dict:

@@ -78,13 +78,13 @@ def takeaways_01(launches: pd.DataFrame, budget: pd.DataFrame, sizes: pd.DataFra
     back, kernel = (1e3 * value(sizes, "median_ms", variant=v, n=n) for v in ("returns", "kernel"))
     ms = budget.set_index("variant")["median_ms"]
     floor = decode_floor_ms(budget)
-    reading = f"; reading 8 billion 16-bit weights takes {floor:.1f} ms" if floor else ""
+    reading = f"; 8 billion 16-bit weights: {floor:.1f} ms" if floor else ""
     numpy = 1e3 * value(launches, "median_ms", variant="numba", kind="numpy", args=1)
     return numbered(
         f"A launch comes back after {back:.0f} µs; the kernel it asked for runs {kernel:.0f} µs.",
         f"One launch with one array costs {us['numba']:.0f} µs of Python; with a NumPy array {numpy:.0f} µs.",
         f"Replayed from a graph it costs {us['numba-graph']:.2f} µs: {graph_gain(launches):.0f}× less.",
-        f"{budget['kernels'].iloc[0]} empty launches take {ms['numba']:.1f} ms from Python and "
+        f"{budget['kernels'].iloc[0]} empty launches: {ms['numba']:.1f} ms from Python, "
         f"{ms['numba-graph']:.2f} ms from a graph{reading}.",
         f"From n = {power(2 ** crossover_log2(sizes))} on, the kernel before hides a launch.",
     )

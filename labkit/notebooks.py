@@ -93,7 +93,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
             on_cell_executed=lambda **_: bar.update(),
         )
         try:
-            asyncio.run(client.async_execute(env=_environment()))
+            asyncio.run(client.async_execute(env=environment()))
         except CellExecutionError as e:
             raise LabError(f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})") from None
         except Exception as e:  # a kernel that dies or hangs, a notebook that nbclient cannot take
@@ -105,7 +105,7 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
     return notebook
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's environment and labkit's own variables: a chapter finds out itself whether there is a GPU."""
     return {**device.ENVIRONMENT, **{k: v for k, v in os.environ.items() if k.startswith("LABKIT_")}}
 

@@ -64,7 +64,7 @@ def parameters(table: pd.DataFrame) -> list[str]:
 def write(table: pd.DataFrame, experiment: str, provenance: dict, root: Path | None = None) -> Path:
     """Store a record as `<root>/<device>/<experiment>.csv` and `.json`; returns the CSV's path.
 
-    Both files are replaced at once, or neither: an older record is lost to no failure.
+    An older record is replaced only when both new files have been written whole.
     """
     folder = (root or device.data_dir()) / device.slug(provenance["device"])
     validate(table, experiment)
@@ -151,7 +151,7 @@ def provenance(clocks_before: dict | None = None) -> dict:
         "compute_capability": ".".join(map(str, machine.compute_capability)),
         "sms": machine.sms,
         "l2_bytes": machine.l2_bytes,
-        "driver": state["driver"],
+        "driver": state["driver"] or "unknown",
         "driver_cuda": ".".join(map(str, machine.driver_cuda)),
         "toolkit": ".".join(map(str, device.toolkit_version())),
         "python": sys.version.split()[0],

@@ -163,8 +163,15 @@ def test_doctor_reports(capsys):
 
 def test_lab_lays_the_desk_and_starts_jupyterlab(course, capsys, monkeypatch):
     started = []
-    monkeypatch.setattr(cli.os, "execv", lambda path, argv: started.append(argv))
+
+    def execve(path, argv, env):
+        started.extend((argv, env))
+        raise KeyboardInterrupt  # it never returns
+
+    monkeypatch.setattr(cli.os, "execve", execve)
+    monkeypatch.delitem(device.ENVIRONMENT, device.SIMULATOR_VARIABLE, raising=False)
     cli.main(["lab", "--desk", "desk", "--", "--no-browser"])
+    assert device.SIMULATOR_VARIABLE not in started[1], "a chapter finds out itself whether there is a GPU"
     assert (course / "desk/01_one.ipynb").exists()
     assert started[0][1:4] == ["-m", "jupyter", "lab"]
     assert f"--ServerApp.root_dir={course / 'desk'}" in started[0]
