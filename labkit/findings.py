@@ -141,9 +141,6 @@ def traffic_table(rows: pd.DataFrame) -> str:
     ) + (f"\n{rows['source'].iloc[0]}")
 
 
-UNFLAGGED = {"do_bench": "not watched"}  # it cannot tell whether the GPU had to wait
-
-
 def told_speedup(trap: pd.DataFrame, n: int, way: str) -> float:
     """The speedup of fusing that one way of timing tells."""
     times = [value(trap, "median_ms", n=n, way=way, variant=v) for v in ("unfused-4", "fused-4")]
@@ -162,8 +159,7 @@ def trap_table(trap: pd.DataFrame, n: int) -> str:
     shown = here.pivot_table(index="way", columns="variant", values="us", sort=False).reset_index()
     shown["speedup"] = [told_speedup(trap, n, way) for way in shown["way"]]
     shown["flags (fused-4)"] = [
-        here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or UNFLAGGED.get(way, "none")
-        for way in shown["way"]
+        here[(here["way"] == way) & (here["variant"] == "fused-4")]["flags"].iloc[0] or "none" for way in shown["way"]
     ]
     return f"n = {power(n)}, times in µs\n" + text(
         shown, **{"unfused-4": "{:.1f}", "fused-4": "{:.1f}", "speedup": "{:.2f}×"}
