@@ -2,6 +2,7 @@
 
 from labkit.device import MACHINE, fits, mode  # first: it decides between GPU and simulator before numba is imported
 
+from labkit import cpu  # isort: skip
 from labkit.checks import WrongAnswer, check_kernel, check_value  # isort: skip
 from labkit.clocks import capture, one_at_a_time
 from labkit.errors import LabError
@@ -10,6 +11,9 @@ from labkit.progress import confront, predict
 from labkit.records import read
 from labkit.timing import Timing, compare, measure, measure_all
 from labkit.traffic import Cost, elementwise, predict_ms
+
+if MACHINE.mode == "simulator":
+    cpu.install()
 
 __all__ = [
     "MACHINE",
@@ -25,6 +29,7 @@ __all__ = [
     "check_value",
     "compare",
     "confront",
+    "cpu",
     "elementwise",
     "fits",
     "live_or_recorded",

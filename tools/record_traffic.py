@@ -5,20 +5,18 @@
 ncu runs this script again (with --profile-me), which launches each variant once between profiler start and stop.
 """
 
-import csv
-import os
-import subprocess
 import sys
 
+import ncu
 import numpy as np
 
 import labkit
-from labkit import checks, notebooks, records
+from labkit import checks, notebooks
 
 N = 1 << 28
 CELLS = ["mode", "kernel", "check", "variants", "four", "variants-four"]
 VARIANTS = {"unfused": "unfused", "fused": "fused", "unfused-4": "unfused4", "fused-4": "fused4"}
-METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum")
+METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", ncu.TIME)
 
 
 def cost(variant: str) -> labkit.Cost:
@@ -44,34 +42,19 @@ def profile_me() -> None:
         cuda.profile_stop()
 
 
-def profiled() -> list[dict[str, float]]:
-    """One dict of METRICS for each kernel that ncu saw, in order, in bytes and ns."""
-    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
-    command += ["--profile-from-start", "off", "--metrics", ",".join(METRICS)]
-    done = subprocess.run([*command, sys.executable, __file__, "--profile-me"], capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
-    if done.returncode or len(lines) < 3:
-        sys.exit(f"ncu failed ({done.returncode}): {(done.stderr or done.stdout).strip()[-1000:]}")
-    header, _units, *rows = csv.reader(lines)
-    return [{m: float(row[header.index(m)].replace(",", "")) for m in METRICS} for row in rows]
-
-
 def main() -> None:
     """Profile, compare, record."""
-    kernels, rows = profiled(), []
+    kernels, rows = ncu.profile(__file__, METRICS), []
     for variant in VARIANTS:
         count = 2 if variant.startswith("unfused") else 1
         mine, kernels = kernels[:count], kernels[count:]
         read, written, ns = (sum(k[m] for k in mine) for m in METRICS)
-        timed = labkit.Timing(np.array([ns / 1e6]), np.zeros(1, bool), "ncu", "cold", ("timed under a profiler",))
         model = cost(variant)
         seen = {"read_model": model.read, "read_ncu": read, "written_model": model.written, "written_ncu": written}
-        rows.append(labkit.row(variant, timed, model, n=N, **seen))
+        rows.append(labkit.row(variant, ncu.timed(ns), model, n=N, **seen))
     if kernels:
         sys.exit(f"ncu saw {len(kernels)} kernels more than the variants have; nothing is recorded")
-    os.environ["LABKIT_RECORD"] = "1"
-    labkit.live_or_recorded("traffic_ncu", lambda: rows)
-    print(records.read("traffic_ncu", labkit.MACHINE.slug).to_string())
+    ncu.record("traffic_ncu", rows)
 
 
 if __name__ == "__main__":

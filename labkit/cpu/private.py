@@ -1,0 +1,118 @@
+"""The only place that touches what numba does not promise to keep: type inference, and its CUDA simulator.
+
+Seen with numba 0.68 and numba-cuda 0.30.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.core import compiler, typed_passes
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.errors import NumbaError
+from numba.core.registry import cpu_target
+from numba.np.numpy_support import as_dtype
+
+from labkit.cpu.source import BadKernel
+
+
+class _Found(Exception):
+    """Carries the types out of numba's pipeline once they are known."""
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Report(AnalysisPass):
+    _name = "labkit_report_types"
+
+    def __init__(self):
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state) -> bool:
+        raise _Found(dict(state.typemap))
+
+
+class _TypesOnly(compiler.CompilerBase):
+    def define_pipelines(self):
+        passes = compiler.DefaultPassBuilder.define_untyped_pipeline(self.state)
+        passes.add_pass(typed_passes.NopythonTypeInference, "type inference")
+        passes.add_pass(_Report, "report")
+        passes.finalize()
+        return [passes]
+
+
+def infer(function, arguments: tuple) -> dict[str, object]:
+    """Name -> numba type of every variable of a Python function, as numba types it.
+
+    numba gives each assignment of a name a version of its own (`acc`, `acc.1`); the versions' types are unified, as
+    they are where versions meet. A name whose versions do not unify has type None.
+    """
+    context, target = cpu_target.typing_context, cpu_target.target_context
+    context.refresh()
+    target.refresh()
+    flags = compiler.Flags()
+    flags.nrt = True
+    flags.error_model = "numpy"
+    try:
+        compiler.compile_extra(context, target, function, arguments, None, flags, {}, pipeline_class=_TypesOnly)
+    except _Found as found:
+        (typemap,) = found.args
+    versions: dict[str, list] = {}
+    for name, numba_type in typemap.items():
+        versions.setdefault(name.split(".")[0], []).append(types.unliteral(numba_type))
+    return {name: context.unify_types(*found) for name, found in versions.items()}
+
+
+def one_line(error: NumbaError, name: str) -> BadKernel:
+    """A numba error as one line: what it says and where."""
+    place = f", line {error.loc.line}" if getattr(error, "loc", None) and error.loc.line else ""
+    noise = ("Failed in", "During:", "File ", "There are", "- Of which", "Overload", "Rejected", "raised from")
+    lines = [line.strip(" >[]0123456789") for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if line and not line.startswith(noise)]
+    return BadKernel(f"{name}{place}: numba can't compile it: {' '.join(said[:3])[:300]}")
+
+
+def dtype_of(declared) -> np.dtype:
+    """The NumPy dtype of what a kernel may give as a dtype: numba's or numba-cuda's types, NumPy's, a string."""
+    if isinstance(declared, types.Type):
+        return as_dtype(declared)
+    if type(declared).__module__.startswith("numba."):  # numba-cuda has types of its own
+        known = getattr(types, str(declared), None)
+        return as_dtype(known) if known is not None else np.dtype(str(declared))
+    return np.dtype(declared)
+
+
+def storable(numba_type) -> np.dtype | None:
+    """The dtype of an array that keeps such values, or None."""
+    if isinstance(numba_type, (types.Number, types.Boolean)):
+        return as_dtype(numba_type)
+    return None
+
+
+def as_core_type(value):
+    """numba-cuda's own copy of a type (`numba.cuda.types.float32`) as numba's, which its CPU target knows."""
+    if type(value).__module__.startswith("numba.cuda.") and hasattr(value, "bitwidth"):
+        return getattr(types, str(value), value)
+    return value
+
+
+def signature_types(signature) -> tuple | None:
+    """The argument types of an explicit signature ("void(float32[:], int32)", a tuple of types); None if none."""
+    from numba.core.sigutils import normalize_signature
+
+    if signature is None:
+        return None
+    if isinstance(signature, list):
+        signature = signature[0]
+    return normalize_signature(signature)[0]
+
+
+def cast(argument, declared, what: str):
+    """A scalar as its declared type; an array only if its dtype and dimensions are the declared ones."""
+    if isinstance(declared, types.Array):
+        found = getattr(argument, "dtype", None)
+        if found != as_dtype(declared.dtype) or getattr(argument, "ndim", None) != declared.ndim:
+            kind = f"a {argument.ndim}-D {found}" if isinstance(argument, np.ndarray) else type(argument).__name__
+            raise BadKernel(f"{what} is {kind} array, declared {declared}")
+        return argument
+    dtype = storable(declared)
+    return dtype.type(argument) if dtype is not None and np.ndim(argument) == 0 else argument

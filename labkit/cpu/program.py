@@ -1,0 +1,251 @@
+"""One kernel, compiled for the argument types that it was launched with: built once, then run over a grid."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property
+
+import numpy as np
+from numba import njit, typeof
+from numba.core.errors import NumbaError
+
+from labkit.cpu import generate, half, private, runtime
+from labkit.cpu.lower import Lowered, lower
+from labkit.cpu.source import BadKernel, Source, Unsupported
+
+half.install()
+LOCK = threading.RLock()  # numba compiles one thing at a time
+INT32 = {*generate.CONTEXT, "_lane", "_warpsize"} - {"_t"}
+
+
+class Program:
+    """A kernel for one list of argument types.
+
+    `source` is the generated Python; `run` runs blocks. In mode "checked" or "counted" an instrument adds to both.
+    """
+
+    def __init__(self, function, types: tuple, fastmath: bool = False, mode: str = ""):
+        self.function, self.types, self.fastmath = function, types, fastmath
+        self.instrument = instrument = _instrument(mode)
+        self.lowered = lower(function)
+        if len(types) != len(self.lowered.parameters):
+            raise BadKernel(
+                f"{self.name} takes {len(self.lowered.parameters)} arguments "
+                f"({', '.join(self.lowered.parameters)}), found {len(types)}"
+            )
+        if instrument:
+            instrument.prepare(self.lowered)
+        self.generator = generate.Generator(self.lowered, instrument)
+        self.source = self._write()
+        self.run = self._compile()
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def serial(self) -> bool:
+        """Whether blocks must run one after another: where they update global memory atomically."""
+        shared = {d.name for d in self.lowered.arrays.values() if d.space == "shared"}
+        return bool(self.lowered.atomics - shared)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of static shared memory."""
+        return sum(
+            int(np.prod(d.shape)) * private.dtype_of(d.dtype).itemsize
+            for d in self.lowered.arrays.values()
+            if d.space == "shared"
+        )
+
+    @cached_property
+    def names(self) -> dict[str, object]:
+        """What the generated code's free names stand for."""
+        names = {k: private.as_core_type(v) for k, v in self.lowered.source.names.items()}
+        names |= runtime.NAMES | self.lowered.helpers
+        for d in self.lowered.arrays.values():
+            names[f"_dt_{d.name}"] = dtype = private.dtype_of(d.dtype)
+            names[f"_dt_{d.name}_itemsize"] = dtype.itemsize
+        return names
+
+    def _write(self) -> str:
+        self.devices = self._device_functions(self.lowered, self.names)
+        types, remade = self._kept()
+        self.names |= {f"_dt_{v}": dtype for v, dtype in types.items()}
+        return self.devices + self.generator.function(self._generated_name, types, remade)
+
+    @property
+    def _generated_name(self) -> str:
+        return f"{self.name}_blocks"
+
+    def _device_functions(self, lowered: Lowered, names: dict) -> str:
+        text = ""
+        for id, device in lowered.devices.items():
+            own = {k: private.as_core_type(v) for k, v in device.source.names.items()}
+            own |= runtime.NAMES | device.helpers
+            own |= {f"_dt_{id}_{d.name}": private.dtype_of(d.dtype) for d in device.arrays.values()}
+            if self.instrument:
+                own |= self.instrument.names
+            text += self._device_functions(device, own)
+            source = generate.device_function(id, device, self.instrument)
+            names[id] = self._jit(_execute(source, id, own), inline_it=True)
+            text += source + "\n"
+        return text
+
+    def _kept(self) -> tuple[dict[str, np.dtype], dict[str, ast.expr]]:
+        """The dtypes of variables that live across a meeting point; those that no array can keep are made again."""
+        if not self.generator.kept:
+            self._infer()  # for its errors, which name the kernel's own lines
+            return {}, {}
+        inferred = self._infer()
+        types, remade = {}, {}
+        for v in self.generator.kept:
+            dtype = private.storable(inferred.get(v))
+            if dtype is not None:
+                types[v] = dtype
+            else:
+                remade[v] = self._recipe(v, inferred.get(v))
+        return types, remade
+
+    def _recipe(self, variable: str, found) -> ast.expr:
+        """How to make again a variable that holds an array or a tuple: its one assignment, if it has only one."""
+        assignments = [
+            n
+            for s in self.lowered.body
+            for n in ast.walk(s)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == variable
+        ]
+        made = [
+            n
+            for s in self.lowered.body
+            for n in ast.walk(s)
+            if isinstance(n, ast.Assign) and len(n.targets) == 1 and getattr(n.targets[0], "id", "") == variable
+        ]
+        if len(assignments) != 1 or len(made) != 1:
+            raise Unsupported(f"{self.name}: {variable} ({found}) lives across a barrier and is assigned more than once")
+        return made[0].value
+
+    def _infer(self) -> dict[str, object]:
+        tree = generate.flat_function(self.lowered)
+        module = ast.fix_missing_locations(ast.Module([tree], []))
+        names = dict(self.names)
+        exec(compile(module, self.lowered.source.file, "exec"), names)
+        index_types = tuple(typeof(np.int32(0) if n in INT32 else 0) for n in generate.FLAT)
+        try:
+            with LOCK:
+                return private.infer(names["flat"], (*index_types, *self.types))
+        except NumbaError as e:
+            raise private.one_line(e, self.name) from e
+
+    def _jit(self, function, inline_it: bool = False):
+        fastmath = True if self.fastmath else {"contract"}  # a GPU contracts a * b + c as well
+        return njit(nogil=True, error_model="numpy", boundscheck=not self.instrument, fastmath=fastmath, forceinline=inline_it)(function)
+
+    def _compile(self):
+        if self.instrument:
+            self.names |= self.instrument.names
+        return self._jit(_execute(self.source[len(self.devices) :], self._generated_name, self.names))
+
+    def compile(self, part) -> None:
+        """Let numba compile the function: `part` runs no block."""
+        with LOCK:
+            if self.run.signatures:
+                return
+            try:
+                part()
+            except NumbaError as e:
+                raise Unsupported(str(private.one_line(e, self.name))) from e
+
+
+_counter = iter(range(1 << 62))
+
+
+def _execute(source: str, name: str, names: dict):
+    """The function `name` that the source defines; its lines can be shown in tracebacks and by numba."""
+    file = f"<labkit.cpu {next(_counter)}: {name}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names = {"__name__": "labkit.cpu.generated", **names}
+    exec(compile(source, file, "exec"), names)
+    return names[name]
+
+
+_programs: dict[tuple, Program] = {}
+
+
+def _instrument(mode: str):
+    if mode == "checked":
+        from labkit.cpu.checks import Checks
+
+        return Checks()
+    if mode == "counted":
+        from labkit.cpu.counts import Counts
+
+        return Counts()
+    return None
+
+
+def program(function, arguments: tuple, fastmath: bool = False, mode: str = "") -> Program:
+    """The program for these arguments: compiled once per source text, free names, argument types and options."""
+    types = tuple(_typeof(a, function, i) for i, a in enumerate(arguments))
+    with LOCK:
+        key = (fingerprint(function), types, fastmath, mode)
+        if key not in _programs:
+            _programs[key] = Program(function, types, fastmath, mode)
+        return _programs[key]
+
+
+def _typeof(argument, function, position: int):
+    if isinstance(argument, np.ndarray) and argument.dtype.kind == "O":
+        raise BadKernel(f"{function.__name__}: argument {position} is an array of Python objects; a GPU has numbers only")
+    try:
+        return typeof(argument)
+    except ValueError as e:
+        raise BadKernel(f"{function.__name__}: argument {position} is a {type(argument).__name__}, which no kernel takes") from e
+
+
+def fingerprint(function, seen: tuple = ()) -> tuple:
+    """What a kernel's code depends on: its text, and the free names that it uses."""
+    source = Source(function)
+    used = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} - source.locals
+    values = []
+    for name in sorted(used & source.names.keys()):
+        value = source.names[name]
+        inner = getattr(value, "py_func", None) or getattr(value, "fn", None)
+        if inner is not None and hasattr(inner, "__code__"):
+            value = fingerprint(inner, (*seen, function)) if inner not in seen and inner is not function else name
+        elif isinstance(value, np.ndarray):
+            value = (value.shape, str(value.dtype), value.tobytes())
+        elif not isinstance(value, (int, float, complex, str, bytes, tuple, bool, np.number)):
+            value = id(value)
+        values.append((name, type(value).__name__, value))
+    return (source.text, source.function.__code__.co_firstlineno, source.file, tuple(values))
+
+
+WORKERS = os.cpu_count() or 1
+_pool = ThreadPoolExecutor(WORKERS, "labkit.cpu")
+
+
+def run_blocks(program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]) -> None:
+    """Run all blocks, in as many equal parts as there are `states`: (fault record, the instrument's state if any).
+
+    A part runs its blocks in order. The first part that stops is the one whose exception is raised.
+    """
+    blocks = grid[0] * grid[1] * grid[2]
+    sizes = tuple(map(np.int32, (*block, *grid)))
+
+    def part(first: int, last: int, state: tuple) -> None:
+        program.run(first, last, *sizes, np.empty(dynamic, np.uint8), *state, *arguments)
+
+    program.compile(lambda: part(0, 0, states[0]))
+    bounds = [blocks * i // len(states) for i in range(len(states) + 1)]
+    if len(states) == 1:
+        part(0, blocks, states[0])
+        return
+    running = [_pool.submit(part, *bounds[i : i + 2], state) for i, state in enumerate(states)]
+    wait(running)
+    for done in running:
+        done.result()
