@@ -31,8 +31,8 @@ WARP_EPOCHS = 16  # 32 slots
 STATE = 48
 WATCHED = 5  # the column of the table: whether races are possible at all
 
-jit = njit(nogil=True, error_model="numpy")
-inlined = njit(nogil=True, error_model="numpy", forceinline=True)
+jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
+inlined = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, forceinline=True)
 
 
 @intrinsic
@@ -94,7 +94,9 @@ def locate(I, array, index, site):
 
 
 def is_element(array, index) -> bool:
-    """Whether the types mean one element, not a view."""
+    """Whether the types mean one element, not a view or a reference to a record."""
+    if isinstance(array.dtype, types.Record):
+        return False
     if isinstance(index, types.Integer):
         return array.ndim == 1
     return (
@@ -263,7 +265,19 @@ def ordered_by_warp(then, now):
 @jit
 def note_race(I, kind, site, then, then_site, shadow, is_shared):
     e = (shadow - peek(I, SHADOWS)) >> 5
-    note(I, RACE, site, peek(I, THREAD_NOW), thread_of(then), peek(I, BLOCK_NOW), (then >> BLOCK) - 1, kind, then_site, e, is_shared)
+    note(
+        I,
+        RACE,
+        site,
+        peek(I, THREAD_NOW),
+        thread_of(then),
+        peek(I, BLOCK_NOW),
+        (then >> BLOCK) - 1,
+        kind,
+        then_site,
+        e,
+        is_shared,
+    )
 
 
 @jit
@@ -510,7 +524,7 @@ class Checks(Instrument):
                 row[:] = 0, 0, unit.bit_length() - 1, first_dynamic, 1, 1
             else:
                 nbytes = int(np.prod(d.shape)) * private.dtype_of(d.dtype).itemsize
-                shift = unit_of(private.dtype_of(d.dtype).itemsize)
+                shift = unit_of(private.dtype_of(d.dtype))
                 row[:] = 0, 0, shift, used, 1, 1
                 used += nbytes >> shift
         return rows, used

@@ -29,6 +29,7 @@ PER_THREAD = {
     "_gsz": "np.int64(_bdz) * _gdz",
     "_lane": "np.int32(_t % 32)",
     "_warpsize": "np.int32(32)",
+    "_lanemask_lt": "np.uint32((1 << (_t % 32)) - 1)",
 }
 CONTEXT = ["_tx", "_ty", "_tz", "_bx", "_by", "_bz", *SCALARS, "_t"]
 DERIVED = {n: e.replace("_x", "_tx").replace("_y", "_ty").replace("_z", "_tz") for n, e in PER_THREAD.items()}
@@ -119,9 +120,7 @@ def loads(node: ast.AST) -> set[str]:
 
 
 def stores(statements: list[ast.stmt]) -> set[str]:
-    return {
-        n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 @dataclass
@@ -147,7 +146,9 @@ class Flow:
             return None
         if isinstance(s, ast.If):
             self.read(s.test, defined)
-            ends = [e for e in (self.through(s.body, set(defined)), self.through(s.orelse, set(defined))) if e is not None]
+            ends = [
+                e for e in (self.through(s.body, set(defined)), self.through(s.orelse, set(defined))) if e is not None
+            ]
             return set.intersection(*ends) if ends else None
         if isinstance(s, ast.While):
             self.read(s.test, defined)
@@ -202,7 +203,9 @@ class Generator:
         self.items = shape(lowered.body)
         self.meets = list(meetings(self.items))
         self.kept = self._kept()
-        self.names = set().union(*(_names(r) for r in regions(self.items)), *map(_device_names, lowered.devices.values()))
+        self.names = set().union(
+            *(_names(r) for r in regions(self.items)), *map(_device_names, lowered.devices.values())
+        )
         self.code = Code()
 
     @property
@@ -335,7 +338,9 @@ class Generator:
         add("_t += 1")
         if self.synchronises:
             add("if _off[_t] != 0:", "    continue")
-        used = _names(statements) | set().union(*(_names([ast.Expr(self.remade[v])]) for v in wanted & self.remade.keys()))
+        used = _names(statements) | set().union(
+            *(_names([ast.Expr(self.remade[v])]) for v in wanted & self.remade.keys())
+        )
         if "_context" in used:
             used |= set(CONTEXT)
         for index, value in PER_THREAD.items():
@@ -377,7 +382,10 @@ class Generator:
             if operands:
                 add(f"{at.result} = _{at.name}(_off, {', '.join(operands)})")
             return
-        add(f"if _lanes_missing(_off, {operands[0] if operands else '_off'}, {bool(operands)}, _fault, {at.lineno}, _b):", "    raise _Stop")
+        add(
+            f"if _lanes_missing(_off, {operands[0] if operands else '_off'}, {bool(operands)}, _fault, {at.lineno}, _b):",
+            "    raise _Stop",
+        )
         if self.instrument:
             add(*self.instrument.warp(at))
         if at.result in self.kept:

@@ -164,10 +164,11 @@ class _Accesses(ast.NodeTransformer):
 
     def assignment(self, s: ast.Assign) -> list[ast.stmt]:
         s.value = self.visit(s.value)
+        s.targets = [_field(t) if _is_field(t) else t for t in s.targets]
         plain = [t for t in s.targets if not self.writes(t)]
         if len(plain) == len(s.targets):
             return [s]
-        if len(s.targets) == 1 and isinstance(s.targets[0], ast.Subscript):
+        if len(s.targets) == 1 and isinstance(s.targets[0], ast.Subscript) and not _is_name(s.targets[0].slice):
             return [self.store(s.targets[0], s.value, s)]
         value = f"_v{id(s) & 0xFFFFFF:x}"  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
         return [assign(value, s.value, s), *self.spread(s.targets, name(value), s)]
@@ -179,7 +180,7 @@ class _Accesses(ast.NodeTransformer):
                 for i, element in enumerate(t.elts):
                     part = ast.Subscript(copy.deepcopy(value), ast.Constant(i), ast.Load())
                     out += self.spread([element], part, s)
-            elif isinstance(t, ast.Subscript):
+            elif isinstance(t, ast.Subscript) and not _is_name(t.slice):
                 out.append(self.store(t, copy.deepcopy(value), s))
             else:
                 out.append(ast.fix_missing_locations(ast.copy_location(ast.Assign([t], copy.deepcopy(value)), s)))
@@ -220,8 +221,16 @@ class _Accesses(ast.NodeTransformer):
         base, index = self.visit(node.value), self.visit(_Slices().visit(node.slice))
         return call(function, name("_I"), base, index, _number(root), _number(site), *more)
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self.visit(_field(node)) if _is_field(node) else self.generic_visit(node)
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Attribute) and node.value.attr in ("shape", "strides"):
+            return node
+        if _is_name(node.slice):
+            if isinstance(node.value, ast.Subscript) and not _is_name(node.value.slice):
+                return self.visit(_field(node))
+            node.value = self.visit(node.value)
             return node
         if isinstance(node.value, ast.Name) and node.value.id.startswith("_v"):
             return node
@@ -238,6 +247,10 @@ class _Accesses(ast.NodeTransformer):
         if function == "_fence":
             node.args = [name("_I")]
             return node
+        if isinstance(node.func, ast.Attribute):  # a method is no field
+            node.func.value = self.visit(node.func.value)
+            node.args = [self.visit(a) for a in node.args]
+            return node
         return self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -251,6 +264,30 @@ class _Accesses(ast.NodeTransformer):
         if not (self.instrument.counts_flops and counted):
             return node
         return ast.copy_location(call("_flop", name("_I"), node), node)
+
+
+NOT_FIELDS = {"real", "imag", "shape", "strides", "size", "ndim", "dtype", "itemsize", "nbytes", "T", "flat"}
+
+
+def _is_name(index: ast.expr) -> bool:
+    """Whether a subscript names a record's field."""
+    return isinstance(index, ast.Constant) and isinstance(index.value, str)
+
+
+def _is_field(node: ast.expr) -> bool:
+    """`a[i].x` or `a[i]["x"]`: a field of one record of an array."""
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Subscript) and node.attr not in NOT_FIELDS
+    return isinstance(node, ast.Subscript) and _is_name(node.slice) and isinstance(node.value, ast.Subscript)
+
+
+def _field(node: ast.Attribute | ast.Subscript) -> ast.Subscript:
+    """The same as one element of the array of that field: `a["x"][i]`."""
+    field = node.attr if isinstance(node, ast.Attribute) else node.slice.value
+    of = ast.Subscript(node.value.value, ast.Constant(field), ast.Load())
+    element = ast.copy_location(ast.Subscript(of, node.value.slice, node.ctx), node)
+    element.origin = node.origin
+    return ast.fix_missing_locations(element)
 
 
 class _Slices(ast.NodeTransformer):
@@ -291,7 +328,7 @@ def place_arguments(arguments: tuple, written: set[int]) -> tuple[np.ndarray, in
     used = 0
     for group in groups:
         base, end = min(spans[i][0] for i in group), max(spans[i][1] for i in group)
-        unit = min(unit_of(arguments[i].dtype.itemsize) for i in group)
+        unit = min(unit_of(arguments[i].dtype) for i in group)
         watched = bool(written & set(group)) or UNKNOWN in written
         for i in group:
             table[i] = base, end, unit, used, 0, watched
@@ -299,8 +336,7 @@ def place_arguments(arguments: tuple, written: set[int]) -> tuple[np.ndarray, in
     return table, used
 
 
-def unit_of(itemsize: int) -> int:
-    """log2 of the largest power of two that divides an element's size."""
-    return (itemsize & -itemsize).bit_length() - 1
-
-
+def unit_of(dtype: np.dtype) -> int:
+    """log2 of the bytes that a shadow stands for: the largest power of two that divides an element (or its fields)."""
+    sizes = [dtype.itemsize, *(n for d, offset in (dtype.fields or {}).values() for n in (d.itemsize, offset) if n)]
+    return min((n & -n).bit_length() - 1 for n in sizes)

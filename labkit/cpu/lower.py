@@ -394,6 +394,8 @@ class _Expressions(ast.NodeTransformer):
             return self.grid(known, node)
         if known in TOGETHER:
             return self.together(known, node)
+        if known == "lanemask_lt":
+            return name("_lanemask_lt")
         if known == "const.array_like":
             return self.visit(node.args[0])
         if known in SILENT:
@@ -475,7 +477,9 @@ class _Expressions(ast.NodeTransformer):
             self.result.arrays[named.name] = named
         before = self.lowering.before
         for parameter, value in zip(lowered.parameters, given, strict=True):
-            owned = any(isinstance(s, ast.Assign) and getattr(s.value, "id", "") == f"_p_{parameter}" for s in lowered.body)
+            owned = any(
+                isinstance(s, ast.Assign) and getattr(s.value, "id", "") == f"_p_{parameter}" for s in lowered.body
+            )
             if isinstance(value, ast.Name) and not owned:
                 rename[parameter] = value.id
             elif not owned:
@@ -535,9 +539,7 @@ def _flat(statements: list) -> list[ast.stmt]:
 
 
 def _stored(statements: list[ast.stmt]) -> set[str]:
-    found = {
-        n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
+    found = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return found | {n.result for s in statements for n in ast.walk(s) if isinstance(n, Together)}
 
 
@@ -553,7 +555,14 @@ def id_of(function) -> str:
 def _device_function(target):
     """The Python function under a device function of numba.cuda (or of its simulator); else None."""
     function = getattr(target, "py_func", None) or getattr(target, "fn", None)
-    return function if callable(function) and "cuda" in type(target).__module__.split(".") + ["cuda"] and function is not target and hasattr(function, "__code__") else None
+    return (
+        function
+        if callable(function)
+        and "cuda" in type(target).__module__.split(".") + ["cuda"]
+        and function is not target
+        and hasattr(function, "__code__")
+        else None
+    )
 
 
 def _is_intrinsic(target) -> bool:

@@ -19,7 +19,8 @@ from labkit.cpu.source import BadKernel, Source, Unsupported
 
 half.install()
 LOCK = threading.RLock()  # numba compiles one thing at a time
-INT32 = {*generate.CONTEXT, "_lane", "_warpsize"} - {"_t"}
+INDEX_TYPES = dict.fromkeys(generate.FLAT, np.int64) | dict.fromkeys(generate.CONTEXT, np.int32)
+INDEX_TYPES |= {"_t": np.int64, "_lane": np.int32, "_warpsize": np.int32, "_lanemask_lt": np.uint32}
 
 
 class Program:
@@ -126,7 +127,9 @@ class Program:
             if isinstance(n, ast.Assign) and len(n.targets) == 1 and getattr(n.targets[0], "id", "") == variable
         ]
         if len(assignments) != 1 or len(made) != 1:
-            raise Unsupported(f"{self.name}: {variable} ({found}) lives across a barrier and is assigned more than once")
+            raise Unsupported(
+                f"{self.name}: {variable} ({found}) lives across a barrier and is assigned more than once"
+            )
         return made[0].value
 
     def _infer(self) -> dict[str, object]:
@@ -134,7 +137,7 @@ class Program:
         module = ast.fix_missing_locations(ast.Module([tree], []))
         names = dict(self.names)
         exec(compile(module, self.lowered.source.file, "exec"), names)
-        index_types = tuple(typeof(np.int32(0) if n in INT32 else 0) for n in generate.FLAT)
+        index_types = tuple(typeof(INDEX_TYPES[n](0)) for n in generate.FLAT)
         try:
             with LOCK:
                 return private.infer(names["flat"], (*index_types, *self.types))
@@ -143,7 +146,14 @@ class Program:
 
     def _jit(self, function, inline_it: bool = False):
         fastmath = True if self.fastmath else {"contract"}  # a GPU contracts a * b + c as well
-        return njit(nogil=True, error_model="numpy", boundscheck=not self.instrument, fastmath=fastmath, forceinline=inline_it)(function)
+        return njit(
+            nogil=True,
+            no_cfunc_wrapper=True,
+            error_model="numpy",
+            boundscheck=not self.instrument,
+            fastmath=fastmath,
+            forceinline=inline_it,
+        )(function)
 
     def _compile(self):
         if self.instrument:
@@ -200,11 +210,15 @@ def program(function, arguments: tuple, fastmath: bool = False, mode: str = "") 
 
 def _typeof(argument, function, position: int):
     if isinstance(argument, np.ndarray) and argument.dtype.kind == "O":
-        raise BadKernel(f"{function.__name__}: argument {position} is an array of Python objects; a GPU has numbers only")
+        raise BadKernel(
+            f"{function.__name__}: argument {position} is an array of Python objects; a GPU has numbers only"
+        )
     try:
         return typeof(argument)
     except ValueError as e:
-        raise BadKernel(f"{function.__name__}: argument {position} is a {type(argument).__name__}, which no kernel takes") from e
+        raise BadKernel(
+            f"{function.__name__}: argument {position} is a {type(argument).__name__}, which no kernel takes"
+        ) from e
 
 
 def fingerprint(function, seen: tuple = ()) -> tuple:
@@ -229,7 +243,9 @@ WORKERS = os.cpu_count() or 1
 _pool = ThreadPoolExecutor(WORKERS, "labkit.cpu")
 
 
-def run_blocks(program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]) -> None:
+def run_blocks(
+    program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]
+) -> None:
     """Run all blocks, in as many equal parts as there are `states`: (fault record, the instrument's state if any).
 
     A part runs its blocks in order. The first part that stops is the one whose exception is raised.

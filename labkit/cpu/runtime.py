@@ -16,7 +16,7 @@ class Stop(Exception):
     """Raised in a compiled kernel after it has noted a fault."""
 
 
-jit = njit(nogil=True, error_model="numpy")
+jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
 
 
 @jit
