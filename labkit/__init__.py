@@ -10,7 +10,7 @@ from labkit.experiment import Case, Experiment, Unavailable, live_or_recorded, n
 from labkit.progress import confront, predict
 from labkit.records import read
 from labkit.timing import Timing, compare, measure, measure_all
-from labkit.traffic import Cost, elementwise, predict_ms
+from labkit.traffic import Cost, Counted, count, elementwise, predict_ms, touches
 
 if MACHINE.mode == "simulator":
     cpu.install()
@@ -19,6 +19,7 @@ __all__ = [
     "MACHINE",
     "Case",
     "Cost",
+    "Counted",
     "Experiment",
     "LabError",
     "Timing",
@@ -29,6 +30,7 @@ __all__ = [
     "check_value",
     "compare",
     "confront",
+    "count",
     "cpu",
     "elementwise",
     "fits",
@@ -43,4 +45,5 @@ __all__ = [
     "read",
     "recording",
     "row",
+    "touches",
 ]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from labkit import device, progress
+from labkit import cpu, device, progress
 from labkit.errors import LabError
 
 GUARD = 1024  # elements before and after an output that nobody may touch: a whole block of the largest size
@@ -143,7 +143,8 @@ def check_kernel(
     cases      the shapes; take odd ones
     exercise   the exercise's name: solved is remembered as progress
 
-    Each output is poisoned, and guarded on both sides. An untouched skeleton (its `...` still there) prints
+    Each output is poisoned, and guarded on both sides; every access is checked (`labkit.cpu`): indices, races,
+    barriers. An untouched skeleton (its `...` still there) prints
     "not attempted". A wrong kernel raises WrongAnswer.
     """
     if device.MACHINE.mode == "none":
@@ -176,13 +177,14 @@ def _check_launch(kernel, case, configuration, inputs, reference, dtype, reducti
     where = f"{_function(kernel).__name__}[{grid}, {block}] on {case[0] if len(case) == 1 else case}"
     on_device = [cuda.to_device(a) if isinstance(a, np.ndarray) else a for a in arguments]
     fence, out = guarded(expected.shape, dtype)
+    if device.MACHINE.has_gpu:
+        _check_on_cpu(kernel, configuration, arguments, expected.shape, dtype, where)
     try:
-        kernel[grid, block](*on_device, out)
+        with cpu.checked():
+            kernel[grid, block](*on_device, out)
         cuda.synchronize()
-    except IndexError as e:
-        raise WrongAnswer(
-            f"{where}: a thread reaches past the end of an array ({e}); is the bounds guard there?"
-        ) from e
+    except cpu.KernelFault as e:
+        raise WrongAnswer(f"{where}: {e}") from e
     except Exception as e:  # the learner's kernel may fail in any way that Python or numba knows
         lines = [line.strip() for line in str(e).splitlines() if line.strip()]
         raise WrongAnswer(f"{where}: does not run ({type(e).__name__}: {' '.join(lines[:3])})") from e
@@ -190,6 +192,16 @@ def _check_launch(kernel, case, configuration, inputs, reference, dtype, reducti
     assert_fence(fence, expected.size, where)
     arrays = [(d, a) for d, a in zip(on_device, arguments, strict=True) if isinstance(a, np.ndarray)]
     assert_unchanged([d for d, _ in arrays], [a for _, a in arrays], where)
+
+
+def _check_on_cpu(kernel, configuration, arguments, shape, dtype, where) -> None:
+    """What a GPU does not tell: races, bad indices and barriers that not all threads reach, found on the CPU."""
+    try:
+        cpu.run(kernel, *configuration, *arguments, poisoned(shape, dtype), checks=True)
+    except cpu.KernelFault as e:
+        raise WrongAnswer(f"{where}: {e}") from e
+    except LabError:
+        return  # a kernel that only a GPU can run
 
 
 def guarded(shape, dtype):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 
-from labkit import device
+from labkit import cpu, device
 from labkit.errors import LabError
 
 
@@ -210,15 +210,15 @@ class _OthersLock:
 
 @contextmanager
 def simulated_launches():
-    """Collects a mark for every kernel that numba's simulator launches meanwhile."""
-    launches = []
-    simulator = sys.modules.get("numba.cuda.simulator.kernel")
-    if simulator is None:
-        yield launches
-        return
-    original = simulator.FakeCUDAModule
-    simulator.FakeCUDAModule = lambda *args: launches.append(1) or original(*args)
-    try:
-        yield launches
-    finally:
-        simulator.FakeCUDAModule = original
+    """Collects the names of kernels that run without a GPU meanwhile, compiled or in numba's simulator."""
+    with cpu.launches() as names:
+        simulator = sys.modules.get("numba.cuda.simulator.kernel")
+        if simulator is None:
+            yield names
+            return
+        original = simulator.FakeCUDAModule
+        simulator.FakeCUDAModule = lambda *args: names.append("in the simulator") or original(*args)
+        try:
+            yield names
+        finally:
+            simulator.FakeCUDAModule = original

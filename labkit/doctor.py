@@ -68,7 +68,7 @@ def _mode() -> Iterator[Finding]:
     machine = device.MACHINE
     text = {
         "gpu": f"GPU: kernels run on {machine.name}",
-        "simulator": f"no GPU: kernels run in numba's simulator, times are recorded ones ({machine.reason})",
+        "simulator": f"no GPU: kernels run compiled on the CPU, times are recorded ones ({machine.reason})",
         "none": f"neither GPU nor simulator ({machine.reason})",
     }[machine.mode]
     fix = "restart the kernel and put `import labkit` above every import of numba" if machine.mode == "none" else ""

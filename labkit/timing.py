@@ -206,7 +206,7 @@ def _first_call(name: str, fn: Callable, method: str) -> None:
             warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     if simulated:
         raise LabError(
-            f"{name} launches a kernel in numba's simulator: its time says nothing about any GPU. "
+            f"{name} launches a kernel on the CPU: its time says nothing about any GPU. "
             "Check it there, and read recorded times with labkit.read(experiment)"
         )
     if method != "wall" and copies:

@@ -98,8 +98,8 @@ def test_the_right_kernel_passes(capsys):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (thread_for_grid, "never written"),
-        (no_guard, "bounds guard"),
+        (thread_for_grid, "writes what block"),
+        (no_guard, "out-of-range index: x"),
         (guard_off_by_one, "never written"),
         (writes_nothing, "never written"),
         (writes_zeros, "found 0, expected"),
@@ -117,8 +117,8 @@ def test_wrong_kernels_are_rejected(wrong, says):
 
 
 def test_a_wrong_answer_shows_where_and_what():
-    with pytest.raises(WrongAnswer, match=r"^thread_for_grid\[4, 32\] on 100: 68 of 100 elements are wrong; "):
-        check_scale(thread_for_grid)
+    with pytest.raises(WrongAnswer, match=r"^guard_off_by_one\[1, 32\] on 1: 1 of 1 elements are wrong; the first"):
+        check_scale(guard_off_by_one)
 
 
 # --- a kernel on two axes -------------------------------------------------------------------------------------

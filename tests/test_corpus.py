@@ -1,19 +1,28 @@
-"""Every kernel of the corpus does what NumPy says: on the CPU, checked access by access; and on a GPU, where there is one.
+"""Every kernel of the corpus does what NumPy says: on the CPU, checked access by access; and on a GPU, if there is one.
 
 Here the kernels run in `labkit.cpu` with all checks on, so this also shows that no check sees a fault where there is
 none. On a GPU machine the same kernels run as numba.cuda compiles them, and both results must be the same: equal for
-integers, within the entry's ulp for floats.
+integers, within the entry's ulp for floats. Without a GPU a spread of all modules runs by default; LABKIT_ALL=1 runs
+all.
 """
 
 import numpy as np
 import pytest
-from corpus import ENTRIES
+from corpus import ENTRIES, MODULES
+from sampled import ALL, sampled
 
 from labkit import MACHINE, cpu
 
 from numba import cuda  # isort: skip
 
 BY_NAME = {e.name: e for e in ENTRIES}
+
+
+def module(entry) -> str:
+    return entry.kernel.py_func.__module__
+
+
+CHOSEN = [e.name for e in sampled(ENTRIES, every=4, group=module, everything=ALL or MACHINE.has_gpu)]
 
 
 def fresh(entry) -> tuple:
@@ -69,7 +78,11 @@ def test_the_corpus_is_as_large_as_it_should_be():
     assert len(BY_NAME) == len(ENTRIES) >= 60
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+def test_the_sample_covers_every_module():
+    assert {module(BY_NAME[name]) for name in CHOSEN} == {m.__name__ for m in MODULES}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
 def test_right_and_without_a_fault(name):
     assert_right(BY_NAME[name], on_cpu(BY_NAME[name], checks=True))
 

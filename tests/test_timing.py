@@ -118,7 +118,7 @@ def test_a_simulated_kernel_is_never_timed():
         x[0] = 1
 
     x = cuda.to_device(np.zeros(1))
-    with pytest.raises(LabError, match="simulator: its time says nothing"):
+    with pytest.raises(LabError, match="on the CPU: its time says nothing"):
         measure(lambda: kernel[1, 1](x), method="wall")
 
 

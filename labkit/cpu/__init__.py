@@ -8,13 +8,16 @@ Nothing here imports numba before it is needed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from labkit.cpu.faults import SHARED_LIMIT, KernelFault
 
 VARIABLE = "LABKIT_CPU"  # 0: leave kernels to numba's simulator
 
-__all__ = ["KernelFault", "checked", "install", "run", "simulated", "source"]
+__all__ = ["KernelFault", "checked", "install", "launches", "run", "simulated", "source"]
+
+_watchers: list[list[str]] = []
 
 
 def install() -> None:
@@ -37,6 +40,17 @@ def simulated(on: bool = True):
     from labkit.cpu.launch import using
 
     return using(simulator=on)
+
+
+@contextlib.contextmanager
+def launches():
+    """Collects the names of the kernels that run on the CPU meanwhile."""
+    names: list[str] = []
+    _watchers.append(names)
+    try:
+        yield names
+    finally:
+        _watchers.remove(names)
 
 
 def run(kernel, grid, block, *arguments, shared: int = 0, checks: bool = False) -> None:

@@ -24,7 +24,7 @@ INDEX, RACE, UNINITIALISED, TOO_LONG = 10, 11, 12, 13  # fault[0]
 ATOMIC, AFTER_PLAIN = 1, 2  # flags of a write stamp: atomic; the block has written it plainly before
 IN_WARP, IN_BLOCK, IN_GRID = 1, 2, 3  # flags of a read stamp: who read, besides the thread it names
 THREAD, WARP_EPOCH, EPOCH, BLOCK = 2, 12, 25, 41  # the bits where the fields begin
-BLOCK_NOW, EPOCH_NOW, THREAD_NOW, NOW, EPOCH_STAMP, FENCED, ACQUIRED = range(7)  # slots of the state, `_I`
+BLOCK_NOW, EPOCH_NOW, THREAD_NOW, NOW, EPOCH_STAMP, FENCED, ACQUIRED = range(7)  # slots of the state, `_S`
 PENDING, PENDING_SITE, PENDING_THREAD = range(7, 10)
 TABLE, ROWS, SHADOWS, RELEASED, FAULT = range(10, 15)  # where the other arrays lie
 WARP_EPOCHS = 16  # 32 slots
@@ -70,25 +70,25 @@ def poke(typingctx, address, slot, value):
 
 
 @jit
-def note(I, *values):
+def note(S, *values):
     """Write a fault record: what happened, at which site, then the rest."""
     for i, value in enumerate(values):
-        poke(peek(I, FAULT), i, value)
+        poke(peek(S, FAULT), i, value)
 
 
 @jit
-def bad_index(I, site, axis, index, extent):
-    note(I, INDEX, site, peek(I, THREAD_NOW), 0, peek(I, BLOCK_NOW), axis, index, extent)
+def bad_index(S, site, axis, index, extent):
+    note(S, INDEX, site, peek(S, THREAD_NOW), 0, peek(S, BLOCK_NOW), axis, index, extent)
 
 
 @inlined
-def check_index(I, site, axis, index, extent):
+def check_index(S, site, axis, index, extent):
     if index < 0 or index >= extent:
-        bad_index(I, site, axis, index, extent)
+        bad_index(S, site, axis, index, extent)
         raise Stop
 
 
-def locate(I, array, index, site):
+def locate(S, array, index, site):
     """The address of an element, its indices checked (compiled code only)."""
     raise NotImplementedError
 
@@ -107,39 +107,39 @@ def is_element(array, index) -> bool:
 
 
 @overload(locate, inline="never", jit_options={"forceinline": True})
-def _locate(I, array, index, site):
+def _locate(S, array, index, site):
     if isinstance(index, types.Integer):
 
-        def one(I, array, index, site):
+        def one(S, array, index, site):
             i = np.int64(index)
-            check_index(I, site, 0, i, array.shape[0])
+            check_index(S, site, 0, i, array.shape[0])
             return pointer(array) + i * array.strides[0]
 
         return one
     if array.ndim == 2:
 
-        def two(I, array, index, site):
+        def two(S, array, index, site):
             i, j = np.int64(index[0]), np.int64(index[1])
-            check_index(I, site, 0, i, array.shape[0])
-            check_index(I, site, 1, j, array.shape[1])
+            check_index(S, site, 0, i, array.shape[0])
+            check_index(S, site, 1, j, array.shape[1])
             return pointer(array) + i * array.strides[0] + j * array.strides[1]
 
         return two
     if array.ndim == 3:
 
-        def three(I, array, index, site):
+        def three(S, array, index, site):
             i, j, k = np.int64(index[0]), np.int64(index[1]), np.int64(index[2])
-            check_index(I, site, 0, i, array.shape[0])
-            check_index(I, site, 1, j, array.shape[1])
-            check_index(I, site, 2, k, array.shape[2])
+            check_index(S, site, 0, i, array.shape[0])
+            check_index(S, site, 1, j, array.shape[1])
+            check_index(S, site, 2, k, array.shape[2])
             return pointer(array) + i * array.strides[0] + j * array.strides[1] + k * array.strides[2]
 
         return three
 
-    def many(I, array, index, site):
+    def many(S, array, index, site):
         address = pointer(array)
         for axis, i in enumerate(index):
-            check_index(I, site, axis, np.int64(i), array.shape[axis])
+            check_index(S, site, axis, np.int64(i), array.shape[axis])
             address += np.int64(i) * array.strides[axis]
         return address
 
@@ -162,52 +162,52 @@ def _first_index(index):
 def access_functions(touch_read, touch_write, touch_atomic) -> dict[str, object]:
     """`_ld`, `_st` and `_at` for generated code, around what an instrument does with an address."""
 
-    def load(I, array, index, root, site):
+    def load(S, array, index, root, site):
         raise NotImplementedError
 
-    def store(I, array, index, root, site, value):
+    def store(S, array, index, root, site, value):
         raise NotImplementedError
 
-    def atomic(I, array, index, root, site):
+    def atomic(S, array, index, root, site):
         raise NotImplementedError
 
     @overload(load, inline="never", jit_options={"forceinline": True, "error_model": "numpy"})
-    def _load(I, array, index, root, site):
+    def _load(S, array, index, root, site):
         if not isinstance(array, types.Array):
-            return lambda I, array, index, root, site: array[index]
+            return lambda S, array, index, root, site: array[index]
         if is_element(array, index):
 
-            def element(I, array, index, root, site):
-                touch_read(I, locate(I, array, index, site), root, site, array.itemsize)
+            def element(S, array, index, root, site):
+                touch_read(S, locate(S, array, index, site), root, site, array.itemsize)
                 return array[index]
 
             return element
 
-        def view(I, array, index, root, site):
-            check_index(I, site, 0, first_index(index), array.shape[0])
+        def view(S, array, index, root, site):
+            check_index(S, site, 0, first_index(index), array.shape[0])
             return array[index]
 
         return view
 
     @overload(store, inline="never", jit_options={"forceinline": True, "error_model": "numpy"})
-    def _store(I, array, index, root, site, value):
+    def _store(S, array, index, root, site, value):
         if isinstance(array, types.Array) and is_element(array, index):
 
-            def element(I, array, index, root, site, value):
-                touch_write(I, locate(I, array, index, site), root, site, array.itemsize)
+            def element(S, array, index, root, site, value):
+                touch_write(S, locate(S, array, index, site), root, site, array.itemsize)
                 array[index] = value
 
             return element
 
-        def other(I, array, index, root, site, value):
+        def other(S, array, index, root, site, value):
             array[index] = value
 
         return other
 
     @overload(atomic, inline="never", jit_options={"forceinline": True, "error_model": "numpy"})
-    def _atomic(I, array, index, root, site):
-        def element(I, array, index, root, site):
-            touch_atomic(I, locate(I, array, index, site), root, site, array.itemsize)
+    def _atomic(S, array, index, root, site):
+        def element(S, array, index, root, site):
+            touch_atomic(S, locate(S, array, index, site), root, site, array.itemsize)
             return array
 
         return element
@@ -219,26 +219,26 @@ def access_functions(touch_read, touch_write, touch_atomic) -> dict[str, object]
 
 
 @jit
-def find(I, address):
+def find(S, address):
     """Which array an address belongs to, or −1."""
-    table = peek(I, TABLE)
-    for k in range(peek(I, ROWS)):
+    table = peek(S, TABLE)
+    for k in range(peek(S, ROWS)):
         if peek(table, 6 * k) <= address < peek(table, 6 * k + 1):
             return k
     return -1
 
 
 @inlined
-def shadow_of(I, address, root):
+def shadow_of(S, address, root):
     """(address of the element's shadow, whether it is of shared memory); (0, 0) for what needs no watching."""
     if root == LOCAL:
         return 0, 0
-    k = root if root != UNKNOWN else find(I, address)
-    row = peek(I, TABLE) + 48 * k
+    k = root if root != UNKNOWN else find(S, address)
+    row = peek(S, TABLE) + 48 * k
     if k < 0 or peek(row, WATCHED) == 0:
         return 0, 0
     e = peek(row, 3) + ((address - peek(row, 0)) >> peek(row, 2))
-    return peek(I, SHADOWS) + 32 * e, peek(row, 4)
+    return peek(S, SHADOWS) + 32 * e, peek(row, 4)
 
 
 @inlined
@@ -263,15 +263,15 @@ def ordered_by_warp(then, now):
 
 
 @jit
-def note_race(I, kind, site, then, then_site, shadow, is_shared):
-    e = (shadow - peek(I, SHADOWS)) >> 5
+def note_race(S, kind, site, then, then_site, shadow, is_shared):
+    e = (shadow - peek(S, SHADOWS)) >> 5
     note(
-        I,
+        S,
         RACE,
         site,
-        peek(I, THREAD_NOW),
+        peek(S, THREAD_NOW),
         thread_of(then),
-        peek(I, BLOCK_NOW),
+        peek(S, BLOCK_NOW),
         (then >> BLOCK) - 1,
         kind,
         then_site,
@@ -281,20 +281,20 @@ def note_race(I, kind, site, then, then_site, shadow, is_shared):
 
 
 @jit
-def conflicts(I, then, now, is_shared):
+def conflicts(S, then, now, is_shared):
     """Whether an earlier access by another thread is unordered with one now."""
     if same_epoch(then, now):
         return (then ^ now) >> THREAD & 1023 != 0 and not ordered_by_warp(then, now)
     if is_shared or same_block(then, now):
         return False
-    return not (peek(I, ACQUIRED) and peek(peek(I, RELEASED), (then >> BLOCK) - 1))
+    return not (peek(S, ACQUIRED) and peek(peek(S, RELEASED), (then >> BLOCK) - 1))
 
 
 READ_WRITE, WRITE_READ, WRITE_WRITE = 0, 1, 2  # this access first, then the earlier one
 
 
 @jit
-def conflicts_with_readers(I, read, now, is_shared):
+def conflicts_with_readers(S, read, now, is_shared):
     """Whether any earlier read is unordered with a write now."""
     flag = read & 3
     if flag == IN_GRID and not is_shared:
@@ -304,112 +304,118 @@ def conflicts_with_readers(I, read, now, is_shared):
             return True
         if flag == IN_WARP:
             return not ordered_by_warp(read, now)
-    return conflicts(I, read, now, is_shared)
+    return conflicts(S, read, now, is_shared)
 
 
 @inlined
 def merged_read(read, now, is_shared):
-    """The stamp after another read: who has read in this epoch (in a grid: ever)."""
+    """The stamp after another read: who has read in this epoch (in a grid: ever).
+
+    Of several readers it names the first: the last is the likeliest to write next, and doesn't race with itself.
+    """
     flag = read & 3
     if read == 0:
         return now
     if not is_shared and (flag == IN_GRID or not same_block(read, now)):
-        return now | IN_GRID
+        return read | IN_GRID
     if not same_epoch(read, now):
         return now
     if (read ^ now) >> THREAD & 1023 == 0 and flag == 0:
         return now
+    first = now ^ ((read ^ now) & (1023 << THREAD))  # this time, that thread
     if (read ^ now) >> (THREAD + 5) & 31 == 0 and flag != IN_BLOCK:
-        return now if ordered_by_warp(read, now) else now | IN_WARP
-    return now | IN_BLOCK
+        return now if ordered_by_warp(read, now) else first | IN_WARP
+    return first | IN_BLOCK
 
 
 @inlined
-def on_read(I, address, root, site, size):
-    shadow, is_shared = shadow_of(I, address, root)
+def on_read(S, address, root, site, size):
+    shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    now, written, read = peek(I, NOW), peek(shadow, 0), peek(shadow, 2)
+    now, written, read = peek(S, NOW), peek(shadow, 0), peek(shadow, 2)
     if (written != 0 or is_shared) and (same_epoch(written, now) or not same_block(written, now)):
-        if suspicious_read(I, shadow, site, now, is_shared):
+        if suspicious_read(S, shadow, site, now, is_shared):
             raise Stop
     if not (same_epoch(read, now) and read & 3 == IN_BLOCK) and read != now:
-        poke(shadow, 2, merged_read(read, now, is_shared))
-        poke(shadow, 3, site)
+        merged = merged_read(read, now, is_shared)
+        poke(shadow, 2, merged)
+        if merged & 3 == 0:
+            poke(shadow, 3, site)
 
 
 @jit
-def suspicious_read(I, shadow, site, now, is_shared):
+def suspicious_read(S, shadow, site, now, is_shared):
     """A read of what was written in this epoch, by another block, or (shared memory) by nobody yet.
 
     The last is only noted: another thread may write it later in this epoch, and then it is a race.
     """
     written = peek(shadow, 0)
     if is_shared and (written == 0 or not same_block(written, now)):
-        if peek(I, PENDING) == 0:
-            poke(I, PENDING, shadow)
-            poke(I, PENDING_SITE, site)
-            poke(I, PENDING_THREAD, peek(I, THREAD_NOW))
+        if peek(S, PENDING) == 0:
+            poke(S, PENDING, shadow)
+            poke(S, PENDING_SITE, site)
+            poke(S, PENDING_THREAD, peek(S, THREAD_NOW))
         return False
-    if conflicts(I, written, now, is_shared):
-        note_race(I, READ_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
+    if conflicts(S, written, now, is_shared):
+        note_race(S, READ_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
         return True
     return False
 
 
 @jit
-def uninitialised(I):
+def uninitialised(S):
     """At the end of an epoch: whether something was read that nobody wrote."""
-    shadow = peek(I, PENDING)
+    shadow = peek(S, PENDING)
     if shadow == 0:
         return False
-    e = (shadow - peek(I, SHADOWS)) >> 5
-    note(I, UNINITIALISED, peek(I, PENDING_SITE), peek(I, PENDING_THREAD), 0, peek(I, BLOCK_NOW), 0, 0, 0, e, 1)
+    e = (shadow - peek(S, SHADOWS)) >> 5
+    note(S, UNINITIALISED, peek(S, PENDING_SITE), peek(S, PENDING_THREAD), 0, peek(S, BLOCK_NOW), 0, 0, 0, e, 1)
     return True
 
 
 @inlined
-def on_write(I, address, root, site, size):
-    shadow, is_shared = shadow_of(I, address, root)
+def on_write(S, address, root, site, size):
+    shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    if (peek(shadow, 0) != 0 or peek(shadow, 2) != 0) and unordered_write(I, shadow, site, is_shared):
+    if (peek(shadow, 0) != 0 or peek(shadow, 2) != 0) and unordered_write(S, shadow, site, is_shared):
         raise Stop
-    poke(shadow, 0, peek(I, NOW))
+    poke(shadow, 0, peek(S, NOW))
     poke(shadow, 1, site)
 
 
 @jit
-def unordered_write(I, shadow, site, is_shared, is_atomic=False):
+def unordered_write(S, shadow, site, is_shared, is_atomic=False):
     """Whether a write conflicts with the last write or with reads; notes it. Atomics are ordered among themselves."""
-    written, read, now = peek(shadow, 0), peek(shadow, 2), peek(I, NOW)
+    written, read, now = peek(shadow, 0), peek(shadow, 2), peek(S, NOW)
     harmless = is_atomic and written & ATOMIC and (same_block(written, now) or not written & AFTER_PLAIN)
-    if written != 0 and not harmless and conflicts(I, written, now, is_shared):
-        note_race(I, WRITE_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
+    if written != 0 and not harmless and conflicts(S, written, now, is_shared):
+        note_race(S, WRITE_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
         return True
-    if read != 0 and conflicts_with_readers(I, read, now, is_shared):
-        note_race(I, WRITE_READ, site, read, peek(shadow, 3), shadow, is_shared)
+    if read != 0 and conflicts_with_readers(S, read, now, is_shared):
+        note_race(S, WRITE_READ, site, read, peek(shadow, 3), shadow, is_shared)
         return True
     return False
 
 
 @jit
-def on_atomic(I, address, root, site, size):
-    shadow, is_shared = shadow_of(I, address, root)
+def on_atomic(S, address, root, site, size):
+    shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    now, written = peek(I, NOW), peek(shadow, 0)
+    now, written = peek(S, NOW), peek(shadow, 0)
     if is_shared and (written == 0 or not same_block(written, now)):
-        suspicious_read(I, shadow, site, now, is_shared)
-    elif unordered_write(I, shadow, site, is_shared, True):
+        suspicious_read(S, shadow, site, now, is_shared)
+    elif unordered_write(S, shadow, site, is_shared, True):
         raise Stop
     plain = written != 0 and same_block(written, now) and (written & AFTER_PLAIN or not written & ATOMIC)
     poke(shadow, 0, now | ATOMIC | (AFTER_PLAIN if plain else 0))
     poke(shadow, 1, site)
     if not is_shared:
-        poke(I, ACQUIRED, 1)
-        if peek(I, FENCED):
-            poke(peek(I, RELEASED), peek(I, BLOCK_NOW), 1)
+        poke(S, ACQUIRED, 1)
+        if peek(S, FENCED):
+            poke(peek(S, RELEASED), peek(S, BLOCK_NOW), 1)
 
 
 @jit
@@ -425,65 +431,65 @@ def first_conflict(mine, theirs):
 
 
 @inlined
-def begin_thread(I, t):
-    poke(I, THREAD_NOW, t)
-    poke(I, NOW, peek(I, EPOCH_STAMP) | peek(I, WARP_EPOCHS + (t >> 5)) << WARP_EPOCH | t << THREAD)
+def begin_thread(S, t):
+    poke(S, THREAD_NOW, t)
+    poke(S, NOW, peek(S, EPOCH_STAMP) | peek(S, WARP_EPOCHS + (t >> 5)) << WARP_EPOCH | t << THREAD)
 
 
 @jit
-def begin_epoch(I, block, epoch):
-    poke(I, BLOCK_NOW, block)
-    poke(I, EPOCH_NOW, epoch)
-    poke(I, EPOCH_STAMP, (block + 1) << BLOCK | epoch << EPOCH)
+def begin_epoch(S, block, epoch):
+    poke(S, BLOCK_NOW, block)
+    poke(S, EPOCH_NOW, epoch)
+    poke(S, EPOCH_STAMP, (block + 1) << BLOCK | epoch << EPOCH)
     for w in range(32):
-        poke(I, WARP_EPOCHS + w, 0)
+        poke(S, WARP_EPOCHS + w, 0)
 
 
 @jit
-def begin_block(I, b):
-    begin_epoch(I, b, 0)
+def begin_block(S, b):
+    begin_epoch(S, b, 0)
     for slot in (FENCED, ACQUIRED, PENDING):
-        poke(I, slot, 0)
+        poke(S, slot, 0)
 
 
 @jit
-def end_block(I):
+def end_block(S):
     """Nothing read may have stayed unwritten."""
-    if uninitialised(I):
+    if uninitialised(S):
         raise Stop
 
 
 @jit
-def barrier(I, off, site):
+def barrier(S, off, site):
     if any_active(off):
-        if uninitialised(I):
+        if uninitialised(S):
             raise Stop
-        begin_epoch(I, peek(I, BLOCK_NOW), peek(I, EPOCH_NOW) + 1)
-        if peek(I, EPOCH_NOW) >= 1 << (BLOCK - EPOCH):
-            note(I, TOO_LONG, site)
+        begin_epoch(S, peek(S, BLOCK_NOW), peek(S, EPOCH_NOW) + 1)
+        if peek(S, EPOCH_NOW) >= 1 << (BLOCK - EPOCH):
+            note(S, TOO_LONG, site)
             raise Stop
 
 
 @jit
-def warp(I, off, site):
+def warp(S, off, site):
     """syncwarp and what works like it: orders the lanes of each warp that passes."""
     for t in range(0, off.size, 32):
         if any_active(off[t : t + 32]):
             slot = WARP_EPOCHS + (t >> 5)
-            poke(I, slot, min(peek(I, slot) + 1, 8191))
+            poke(S, slot, min(peek(S, slot) + 1, 8191))
 
 
 @jit
-def fence(I):
-    poke(I, FENCED, 1)
+def fence(S):
+    poke(S, FENCED, 1)
     return 0
 
 
 @jit
-def place(I, k, address, nbytes):
+def place(S, k, address, nbytes):
     """Where a shared array lies."""
-    poke(peek(I, TABLE), 6 * k, address)
-    poke(peek(I, TABLE), 6 * k + 1, address + nbytes)
+    poke(peek(S, TABLE), 6 * k, address)
+    poke(peek(S, TABLE), 6 * k + 1, address + nbytes)
 
 
 class Checks(Instrument):

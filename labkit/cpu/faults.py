@@ -55,6 +55,11 @@ TOO_MUCH_SHARED = "too much shared memory"
 EMPTY_GRID = "empty grid"
 DIMENSIONS = "dimensions"
 
+SMALLER = {
+    "grid": "let each thread see to several elements",
+    "block": "take smaller blocks and more of them",
+}
+
 
 def three(size, what: str, kernel: str) -> tuple[int, int, int]:
     """A grid or block as three integers."""
@@ -68,14 +73,21 @@ def check_launch(kernel: str, grid: tuple, block: tuple) -> None:
     """Refuse what a driver refuses."""
     for what, sizes, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         if min(sizes) < 1:
-            raise KernelFault(EMPTY_GRID, f"{kernel}: the {what} is {sizes}; each of its sides must be at least 1")
+            raise KernelFault(
+                EMPTY_GRID,
+                f"{kernel}: the {what} is {sizes}; each of its sides must be at least 1 "
+                "(blocks for n threads, rounded up: (n + threads - 1) // threads)",
+            )
         if any(n > limit for n, limit in zip(sizes, limits, strict=True)):
-            raise KernelFault(TOO_MANY_THREADS, f"{kernel}: the {what} is {sizes}; its limits are {limits}")
+            raise KernelFault(
+                TOO_MANY_THREADS,
+                f"{kernel}: the {what} is {sizes}; its limits are {limits}; {SMALLER[what]}",
+            )
     threads = int(np.prod(block))
     if threads > MAX_THREADS:
         raise KernelFault(
             TOO_MANY_THREADS,
-            f"{kernel}: a block of {block} has {threads} threads; a GPU takes {MAX_THREADS} at most",
+            f"{kernel}: a block of {block} has {threads} threads; a GPU takes {MAX_THREADS} at most; {SMALLER['block']}",
         )
 
 
@@ -85,13 +97,13 @@ def check_shared(kernel: str, static: int, dynamic: int, limit: int) -> None:
         raise KernelFault(
             TOO_MUCH_SHARED,
             f"{kernel}: {static:,} bytes of static shared memory; a block gets {SHARED_LIMIT:,} at most "
-            "(more only as dynamic shared memory)",
+            "(more only as dynamic shared memory); take smaller tiles",
         )
     if static + dynamic > limit:
         raise KernelFault(
             TOO_MUCH_SHARED,
             f"{kernel}: {static + dynamic:,} bytes of shared memory ({dynamic:,} of them dynamic); "
-            f"the limit is {limit:,}",
+            f"the limit is {limit:,}; take smaller tiles (or shared_limit=, if the GPU in mind has more)",
         )
 
 

@@ -228,7 +228,7 @@ class Generator:
         add, code = self.code.add, self.code
         owned = {f"_p_{p}" for p in self.lowered.parameters} & self.names
         parameters = [f"_p_{p}" if f"_p_{p}" in owned else p for p in self.lowered.parameters]
-        extra = ["_I"] if self.instrument else []
+        extra = ["_S"] if self.instrument else []
         add(f"def {name}({', '.join(['_first', '_last', *SCALARS, '_dynamic', '_fault', *extra, *parameters])}):")
         code.depth = 1
         add("_T = np.int64(_bdx) * _bdy * _bdz")
@@ -331,6 +331,8 @@ class Generator:
         exposed, sure = flow(statements)
         wanted = set(self.kept) & (exposed | (writes if early else writes - sure))
         outer = code.depth
+        if self.instrument:
+            add(*self.instrument.region())
         add("_t = -1")
         for axis in "zyx":
             add(f"for _{axis} in range(_bd{axis}):")
@@ -347,7 +349,7 @@ class Generator:
             if index in used:
                 add(f"{index} = {value}")
         if "_context" in used:
-            add(f"_context = ({', '.join(CONTEXT)}, {'_I' if self.instrument else '0'})")
+            add(f"_context = ({', '.join(CONTEXT)}, {'_S' if self.instrument else '0'})")
         if self.instrument:
             add(*self.instrument.thread())
         for d in self.lowered.arrays.values():
@@ -454,7 +456,7 @@ def device_function(id: str, lowered: Lowered, instrument=None) -> str:
     body = copy.deepcopy(lowered.body)
     used = _names(body)
     if instrument:
-        code.add(f"_I = _context[{len(CONTEXT)}]")
+        code.add(f"_S = _context[{len(CONTEXT)}]")
         body = instrument.device_statements(lowered)
     if used & PER_THREAD.keys() | used & set(CONTEXT):
         code.add(*(f"{n} = _context[{i}]" for i, n in enumerate(CONTEXT)))
@@ -470,7 +472,7 @@ def flat_function(lowered: Lowered) -> ast.FunctionDef:
     owned = {f"_p_{p}" for p in lowered.parameters} & _names(lowered.body)
     parameters = [f"_p_{p}" if f"_p_{p}" in owned else p for p in lowered.parameters]
     arrays = [ast.parse(f"{d.name} = np.empty({d.shape}, _dt_{d.name})").body[0] for d in lowered.arrays.values()]
-    context = [ast.parse(f"_context = ({', '.join([*CONTEXT, '_I'])})").body[0]] if lowered.devices else []
+    context = [ast.parse(f"_context = ({', '.join([*CONTEXT, '_S'])})").body[0]] if lowered.devices else []
     body = [*arrays, *context, *_flatten(copy.deepcopy(lowered.body)), ast.Return(None)]
     template = ast.parse(f"def flat({', '.join([*FLAT, *parameters])}):\n    pass")
     function = template.body[0]
@@ -482,7 +484,7 @@ def flat_function(lowered: Lowered) -> ast.FunctionDef:
     return function
 
 
-FLAT = [*dict.fromkeys([*CONTEXT, *PER_THREAD]), "_I"]
+FLAT = [*dict.fromkeys([*CONTEXT, *PER_THREAD]), "_S"]
 
 
 def _flatten(statements: list[ast.stmt]) -> list[ast.stmt]:

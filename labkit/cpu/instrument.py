@@ -1,7 +1,7 @@
 """Rewrites a kernel's memory accesses and arithmetic into calls of an instrument's functions.
 
 Every subscript becomes a call that knows its site (line, array, what it does), so that checks.py can look for faults
-and counts.py can count. The generated code carries the instrument's state in one tuple, `_I`.
+and counts.py can count. The generated code carries the instrument's state in one tuple, `_S`.
 """
 
 from __future__ import annotations
@@ -98,22 +98,29 @@ class Instrument:
     # what generated code contains besides the kernel
 
     def storage(self) -> list[str]:
-        return [f"_place(_I, {self.roots[d.name]}, _pointer({d.name}), {d.name}.nbytes)" for d in self.shared]
+        return [f"_place(_S, {self.roots[d.name]}, _pointer({d.name}), {d.name}.nbytes)" for d in self.shared]
 
     def block(self) -> list[str]:
-        return ["_begin_block(_I, _b)"]
+        return ["_begin_block(_S, _b)"]
 
     def end_block(self) -> list[str]:
-        return ["_end_block(_I)"]
+        return ["_end_block(_S)"]
+
+    def region(self) -> list[str]:
+        return []
 
     def thread(self) -> list[str]:
-        return ["_begin_thread(_I, _t)"]
+        return ["_begin_thread(_S, _t)"]
 
     def barrier(self, at: Together) -> list[str]:
-        return [f"_barrier(_I, _off, {self.site(at, '', at.name)})"]
+        return [f"_barrier(_S, _off, {self.site(at, '', at.name)})"]
 
     def warp(self, at: Together) -> list[str]:
-        return [f"_warp(_I, _off, {self.site(at, '', at.name)})"]
+        return [f"_warp(_S, _off, {self.site(at, '', at.name)})"]
+
+    def loop(self, s: ast.For | ast.While) -> list[ast.stmt]:
+        """A loop inside a region."""
+        return [s]
 
     # statements
 
@@ -160,7 +167,7 @@ class _Accesses(ast.NodeTransformer):
         else:
             s.test = self.visit(s.test)
         s.body, s.orelse = self.block(s.body), self.block(s.orelse)
-        return self.instrument.loop(s) if hasattr(self.instrument, "loop") else [s]
+        return self.instrument.loop(s)
 
     def assignment(self, s: ast.Assign) -> list[ast.stmt]:
         s.value = self.visit(s.value)
@@ -199,7 +206,7 @@ class _Accesses(ast.NodeTransformer):
             if not self.instrument.counts_flops:
                 return [s]
             new = ast.BinOp(name(s.target.id), s.op, s.value)
-            return [assign(s.target.id, call("_flop", name("_I"), new), s)]
+            return [assign(s.target.id, call("_flop", name("_S"), new), s)]
         if not isinstance(s.target, ast.Subscript):
             return [s]
         index = f"_k{id(s) & 0xFFFFFF:x}"  # the index is evaluated once
@@ -219,7 +226,7 @@ class _Accesses(ast.NodeTransformer):
         root = self.instrument.root(node.value)
         site = self.instrument.site(node, ast.unparse(node.value), does)
         base, index = self.visit(node.value), self.visit(_Slices().visit(node.slice))
-        return call(function, name("_I"), base, index, _number(root), _number(site), *more)
+        return call(function, name("_S"), base, index, _number(root), _number(site), *more)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return self.visit(_field(node)) if _is_field(node) else self.generic_visit(node)
@@ -245,13 +252,22 @@ class _Accesses(ast.NodeTransformer):
             node.args = [self.access("_at", copy.deepcopy(target), "atomic"), *map(self.visit, node.args[1:])]
             return node
         if function == "_fence":
-            node.args = [name("_I")]
+            node.args = [name("_S")]
             return node
+        if function.startswith("_d_") and self.instrument.mode == "counted":
+            return self.counted_call(node)
         if isinstance(node.func, ast.Attribute):  # a method is no field
             node.func.value = self.visit(node.func.value)
             node.args = [self.visit(a) for a in node.args]
             return node
         return self.generic_visit(node)
+
+    def counted_call(self, node: ast.Call) -> ast.expr:
+        """A call of a device function, whose accesses are told apart by where it was called."""
+        site = _number(self.instrument.site(node, "", "call"))
+        arguments = [self.visit(a) for a in node.args[1:]]
+        context = call("_entering", name("_S"), node.args[0], site)
+        return call("_leaving", name("_S"), site, call(node.func.id, context, *arguments))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         return self.flop(self.generic_visit(node))
@@ -263,7 +279,7 @@ class _Accesses(ast.NodeTransformer):
         counted = isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv))
         if not (self.instrument.counts_flops and counted):
             return node
-        return ast.copy_location(call("_flop", name("_I"), node), node)
+        return ast.copy_location(call("_flop", name("_S"), node), node)
 
 
 NOT_FIELDS = {"real", "imag", "shape", "strides", "size", "ndim", "dtype", "itemsize", "nbytes", "T", "flat"}

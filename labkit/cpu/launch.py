@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit import cpu
 from labkit.cpu import faults, private, report
 from labkit.cpu.program import WORKERS, Program, program, run_blocks
 from labkit.cpu.runtime import Stop
@@ -68,6 +69,8 @@ def prepare(launch: Launch, arguments: tuple, mode: str) -> tuple[Program, tuple
 
 def execute(launch: Launch, arguments: tuple) -> None:
     """Run a kernel on NumPy arrays (or the simulator's), in place."""
+    for names in cpu._watchers:
+        names.append(launch.name)
     checked = settings.get().checks
     built, grid, block, arguments = prepare(launch, arguments, "checked" if checked else "")
     blocks = int(np.prod(grid))

@@ -243,25 +243,32 @@ WORKERS = os.cpu_count() or 1
 _pool = ThreadPoolExecutor(WORKERS, "labkit.cpu")
 
 
-def run_blocks(
-    program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]
-) -> None:
-    """Run all blocks, in as many equal parts as there are `states`: (fault record, the instrument's state if any).
-
-    A part runs its blocks in order. The first part that stops is the one whose exception is raised.
-    """
+def run_blocks(program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]) -> None:
+    """Run all blocks, in as many equal parts as there are `states`."""
     blocks = grid[0] * grid[1] * grid[2]
+    bounds = [blocks * i // len(states) for i in range(len(states) + 1)]
+    parts = [[bounds[i : i + 2]] for i in range(len(states))]
+    run_parts(program, grid, block, dynamic, arguments, parts, states)
+
+
+def run_parts(program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, parts, states) -> None:
+    """Run some blocks, each part (a list of ranges) in its order and beside the others.
+
+    states  one a part: (fault record, the instrument's state if any)
+
+    The first part that stops is the one whose exception is raised.
+    """
     sizes = tuple(map(np.int32, (*block, *grid)))
 
-    def part(first: int, last: int, state: tuple) -> None:
-        program.run(first, last, *sizes, np.empty(dynamic, np.uint8), *state, *arguments)
+    def run(ranges, state: tuple) -> None:
+        for first, last in ranges:
+            program.run(first, last, *sizes, np.empty(dynamic, np.uint8), *state, *arguments)
 
-    program.compile(lambda: part(0, 0, states[0]))
-    bounds = [blocks * i // len(states) for i in range(len(states) + 1)]
-    if len(states) == 1:
-        part(0, blocks, states[0])
+    program.compile(lambda: run([(0, 0)], states[0]))
+    if len(parts) == 1:
+        run(parts[0], states[0])
         return
-    running = [_pool.submit(part, *bounds[i : i + 2], state) for i, state in enumerate(states)]
+    running = [_pool.submit(run, part, state) for part, state in zip(parts, states, strict=True)]
     wait(running)
     for done in running:
         done.result()

@@ -122,7 +122,9 @@ class _Report:
         is_shared = self.record[9] == 1
         other_block, other_thread = unravel(self.record[5], self.grid), unravel(self.record[3], self.sizes)
         them = f"thread {other_thread}"
-        if not is_shared:
+        if (other_block, other_thread) == (self.block, self.thread):  # among several readers
+            them, other_thread = "another thread", None
+        elif not is_shared:
             them = f"block {other_block}, {them}"
         hazard = HAZARD[self.record[6]].format(f"{them} in line {other.line}")
         nothing = "with no barrier between them" if is_shared or other_block == self.block else "in another block"

@@ -1,0 +1,68 @@
+"""Small pictures of how threads touch memory, from kernels run on the CPU: for the chapters' diagrams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from labkit import plots, traffic
+from labkit.errors import LabError
+
+LARGEST = 32  # elements along a side that can still be read
+
+
+def who_touches(
+    kernel, grid, block, *arguments, array: str, line: int | None = None, which: int = 0, shared: int = 0
+) -> plots.CourseFigure:
+    """Which thread of one block touches which element of `array`, and what that costs a warp.
+
+    line   only this line of the kernel's source (1 is its first)
+    which  the block, counted along x, then y, then z
+
+    Elements that the block leaves alone stay empty. A one-dimensional array is shown in rows of 32.
+    """
+    found = traffic.touches(kernel, grid, block, *arguments, array=array, line=line, which=which, shared=shared)
+    cells = _rows(found)
+    counted = traffic.count(kernel, grid, block, *arguments, shared=shared)
+    rows = counted.lines[counted.lines["array"] == array]
+    if line is not None:
+        rows = rows[rows["line"] == counted.first_line + line - 1]
+    at = f"line {line}" if line is not None else counted.name
+    source = f"counted on the CPU: {counted.name}[{grid}, {block}], block {which}"
+    with plots.style():
+        fig, ax = plots.new(f"{array} in {at}: {_cost(rows)}", pd.DataFrame({"source": [source]}))
+        _draw(ax, cells)
+    return fig
+
+
+def _rows(found: np.ndarray) -> np.ndarray:
+    if found.ndim == 1:
+        padded = np.full(-(-found.size // LARGEST) * LARGEST, -1)
+        padded[: found.size] = found
+        found = padded.reshape(-1, LARGEST)
+    if found.ndim != 2 or max(found.shape) > LARGEST:
+        raise LabError(f"an array of shape {found.shape} is too large for a picture; show {LARGEST} × {LARGEST} at most")
+    return found
+
+
+def _cost(rows: pd.DataFrame) -> str:
+    """What a warp pays for a request, in words."""
+    if rows.empty:
+        return "no thread touches it"
+    requests = rows["requests"].sum()
+    if (rows["space"] == "global").all():
+        return f"{rows['sectors'].sum() / requests:.3g} sectors a request"
+    return f"{(rows['passes'] - rows['ideal']).sum() / requests:.3g} bank conflicts a request"
+
+
+def _draw(ax, cells: np.ndarray) -> None:
+    shown = np.ma.masked_less(cells, 0)
+    ax.imshow(shown, cmap="cividis", aspect="equal", vmin=0, vmax=max(1, cells.max()))
+    ax.set_xlabel("element (column)")
+    ax.set_ylabel("row")
+    ax.grid(visible=False)
+    size = min(14, 300 / max(cells.shape))
+    for (i, j), thread in np.ndenumerate(cells):
+        if thread >= 0:
+            dark = thread < 0.55 * max(1, cells.max())
+            ax.text(j, i, str(thread), ha="center", va="center", fontsize=size, color="white" if dark else "black")
