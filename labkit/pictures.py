@@ -41,7 +41,9 @@ def _rows(found: np.ndarray) -> np.ndarray:
         padded[: found.size] = found
         found = padded.reshape(-1, LARGEST)
     if found.ndim != 2 or max(found.shape) > LARGEST:
-        raise LabError(f"an array of shape {found.shape} is too large for a picture; show {LARGEST} × {LARGEST} at most")
+        raise LabError(
+            f"an array of shape {found.shape} is too large for a picture; show {LARGEST} × {LARGEST} at most"
+        )
     return found
 
 
@@ -56,12 +58,18 @@ def _cost(rows: pd.DataFrame) -> str:
 
 
 def _draw(ax, cells: np.ndarray) -> None:
-    shown = np.ma.masked_less(cells, 0)
-    ax.imshow(shown, cmap="cividis", aspect="equal", vmin=0, vmax=max(1, cells.max()))
-    ax.set_xlabel("element (column)")
+    """A box an element, coloured by the thread whose number stands in it."""
+    rows, columns = cells.shape
+    ax.imshow(np.ma.masked_less(cells, 0), cmap="cividis", aspect="auto", vmin=0, vmax=max(1, cells.max()))
+    ax.set_xlabel("column of the element; the number in a box is the thread")
     ax.set_ylabel("row")
+    ax.set_yticks(np.arange(0, rows, max(1, rows // 8)))
     ax.grid(visible=False)
-    size = min(14, 300 / max(cells.shape))
+    for edge in np.arange(0.5, columns - 1):
+        ax.axvline(edge, color="white", linewidth=1)
+    for edge in np.arange(0.5, rows - 1):
+        ax.axhline(edge, color="white", linewidth=1)
+    size = min(20, 480 / columns, 360 / rows)
     for (i, j), thread in np.ndenumerate(cells):
         if thread >= 0:
             dark = thread < 0.55 * max(1, cells.max())

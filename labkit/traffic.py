@@ -1,8 +1,8 @@
 """Bytes and FLOPs: what a kernel must move and do (the cost model), and what its source really does (counted).
 
-    counted = labkit.count(kernel, grid, block, x, out)     # no GPU needed
-    print(counted.listing())                                # the source, with sectors and bank conflicts by line
-    counted.predict_ms("nvidia-h200")
+counted = labkit.count(kernel, grid, block, x, out)     # no GPU needed
+print(counted.listing())                                # the source, with sectors and bank conflicts by line
+counted.predict_ms("nvidia-h200")
 """
 
 from __future__ import annotations

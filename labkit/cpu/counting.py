@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.cpu import _launch, counts, report
-from labkit.cpu.counts import COLUMNS, KINDS, LOGGED, TOO_MANY, State
+from labkit.cpu import _launch, report
+from labkit.cpu.counts import State
 from labkit.cpu.instrument import SPACES
 from labkit.cpu.launch import Launch, host, prepare
 from labkit.cpu.program import WORKERS, Program, run_parts
+from labkit.cpu.requests import CAPACITY, COLUMNS, KINDS, LOGGED, TOO_MANY
 from labkit.cpu.runtime import Stop
 from labkit.errors import LabError
 
@@ -82,7 +83,7 @@ def _run(built: Program, launch: Launch, grid, block, arguments: tuple, parts, l
         record = next(r for r in records if r[0])
         if record[0] == TOO_MANY:
             raise LabError(
-                f"{built.name}: a warp makes more than {counts.CAPACITY:,} requests between two barriers; "
+                f"{built.name}: a warp makes more than {CAPACITY:,} requests between two barriers; "
                 "count a smaller problem"
             ) from None
         raise report.fault(built, record, grid, block, states[0].table, arguments) from None
@@ -114,7 +115,9 @@ def _unique(states: list[State], arguments: tuple) -> tuple[int, int]:
     """Bytes of the arguments that were read, and written, at least once."""
     touched = np.bitwise_or.reduce([s.touched for s in states])
     read = written = 0
-    for first, (row, a) in {int(r[3]): (r, a) for r, a in zip(states[0].table, arguments) if isinstance(a, np.ndarray)}.items():
+    for first, (row, a) in {
+        int(r[3]): (r, a) for r, a in zip(states[0].table, arguments) if isinstance(a, np.ndarray)
+    }.items():
         mine = touched[first : first + ((int(row[1]) - int(row[0])) >> int(row[2])) + 1]
         size = a.itemsize if a.dtype.fields is None else max(1 << int(row[2]), 4)
         read += int(np.count_nonzero(mine & 1)) * size

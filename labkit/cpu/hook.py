@@ -95,7 +95,7 @@ def replace_jit(api) -> None:
             kernel.options, kernel.signature = options, signature
             return kernel
 
-        plain = callable(func_or_sig) and hasattr(func_or_sig, "__code__")
+        plain = callable(func_or_sig) and not type(func_or_sig).__module__.startswith("numba")
         signature = None if plain else func_or_sig
         return wrap(func_or_sig) if plain else wrap
 

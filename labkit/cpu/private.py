@@ -88,6 +88,14 @@ def storable(numba_type) -> np.dtype | None:
     return None
 
 
+def is_argument(numba_type) -> bool:
+    """Whether a kernel takes values of such a type."""
+    if isinstance(numba_type, types.BaseTuple):
+        return all(map(is_argument, numba_type))
+    dates = (types.NPDatetime, types.NPTimedelta)
+    return isinstance(numba_type, (types.Array, types.Number, types.Boolean, types.Record, types.EnumMember, *dates))
+
+
 def as_core_type(value):
     """numba-cuda's own copy of a type (`numba.cuda.types.float32`) as numba's, which its CPU target knows."""
     if type(value).__module__.startswith("numba.cuda.") and hasattr(value, "bitwidth"):
@@ -111,8 +119,14 @@ def cast(argument, declared, what: str):
     if isinstance(declared, types.Array):
         found = getattr(argument, "dtype", None)
         if found != as_dtype(declared.dtype) or getattr(argument, "ndim", None) != declared.ndim:
-            kind = f"a {argument.ndim}-D {found}" if isinstance(argument, np.ndarray) else type(argument).__name__
-            raise BadKernel(f"{what} is {kind} array, declared {declared}")
+            an_array = isinstance(argument, np.ndarray)
+            kind = f"{argument.ndim}-D {found} array" if an_array else type(argument).__name__
+            raise BadKernel(f"{what} is a {kind}, declared {declared}")
         return argument
     dtype = storable(declared)
-    return dtype.type(argument) if dtype is not None and np.ndim(argument) == 0 else argument
+    if dtype is None:
+        return argument
+    try:
+        return np.asarray(argument).astype(dtype).reshape(1)[0]
+    except (TypeError, ValueError) as e:
+        raise BadKernel(f"{what} is a {type(argument).__name__}, declared {declared}") from e

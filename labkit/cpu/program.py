@@ -214,11 +214,15 @@ def _typeof(argument, function, position: int):
             f"{function.__name__}: argument {position} is an array of Python objects; a GPU has numbers only"
         )
     try:
-        return typeof(argument)
-    except ValueError as e:
+        found = typeof(argument)
+    except ValueError:
+        found = None
+    if not private.is_argument(found):
         raise BadKernel(
-            f"{function.__name__}: argument {position} is a {type(argument).__name__}, which no kernel takes"
-        ) from e
+            f"{function.__name__}: argument {position} is a {type(argument).__name__}, which no kernel takes; "
+            "pass arrays and numbers"
+        )
+    return found
 
 
 def fingerprint(function, seen: tuple = ()) -> tuple:
@@ -233,8 +237,9 @@ def fingerprint(function, seen: tuple = ()) -> tuple:
             value = fingerprint(inner, (*seen, function)) if inner not in seen and inner is not function else name
         elif isinstance(value, np.ndarray):
             value = (value.shape, str(value.dtype), value.tobytes())
-        elif not isinstance(value, (int, float, complex, str, bytes, tuple, bool, np.number)):
-            value = id(value)
+        else:
+            constant = isinstance(value, (int, float, complex, str, bytes, tuple, bool, np.number))
+            value = repr(value) if constant else id(value)  # 0.0 == -0.0 and (1,) == (1.0,), but not their texts
         values.append((name, type(value).__name__, value))
     return (source.text, source.function.__code__.co_firstlineno, source.file, tuple(values))
 
@@ -243,7 +248,9 @@ WORKERS = os.cpu_count() or 1
 _pool = ThreadPoolExecutor(WORKERS, "labkit.cpu")
 
 
-def run_blocks(program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]) -> None:
+def run_blocks(
+    program: Program, grid: tuple, block: tuple, dynamic: int, arguments: tuple, states: list[tuple]
+) -> None:
     """Run all blocks, in as many equal parts as there are `states`."""
     blocks = grid[0] * grid[1] * grid[2]
     bounds = [blocks * i // len(states) for i in range(len(states) + 1)]

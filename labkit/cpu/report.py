@@ -6,7 +6,7 @@ import ast
 
 import numpy as np
 
-from labkit.cpu import checks, faults, private, runtime
+from labkit.cpu import access, faults, private, runtime, shadow
 from labkit.cpu.faults import KernelFault, Place, unravel
 from labkit.cpu.lower import Together
 
@@ -20,9 +20,9 @@ ADVICE = {
     faults.LANES: "name in the mask exactly the lanes that get here, or move it out of the branch",
 }
 HAZARD = {
-    checks.READ_WRITE: "reads what {} writes",
-    checks.WRITE_READ: "writes what {} reads",
-    checks.WRITE_WRITE: "writes what {} writes too",
+    shadow.READ_WRITE: "reads what {} writes",
+    shadow.WRITE_READ: "writes what {} reads",
+    shadow.WRITE_WRITE: "writes what {} writes too",
 }
 
 
@@ -41,11 +41,11 @@ class _Report:
         kind = self.record[0]
         if kind in (runtime.DIVERGED, runtime.LANES, runtime.LANE_ABSENT):
             return self.meeting(kind)
-        if kind == checks.INDEX:
+        if kind == access.INDEX:
             return self.index()
-        if kind == checks.UNINITIALISED:
+        if kind == shadow.UNINITIALISED:
             return self.uninitialised()
-        if kind == checks.RACE:
+        if kind == shadow.RACE:
             return self.race()
         return KernelFault("too long", f"{self.program.name}: more than 65,535 barriers in a block; check it smaller")
 

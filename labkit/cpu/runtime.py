@@ -17,6 +17,7 @@ class Stop(Exception):
 
 
 jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
+bounded = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True, boundscheck=True)
 
 
 @jit
@@ -245,7 +246,7 @@ def fence():
 
 
 def _atomic(update):
-    @jit
+    @bounded
     def atomic(array, index, value):
         old = array[index]
         array[index] = update(old, array.dtype.type(value))
@@ -264,14 +265,14 @@ def _min(a, b):
     return b if b < a or a != a else a
 
 
-@jit
+@bounded
 def atomic_exch(array, index, value):
     old = array[index]
     array[index] = value
     return old
 
 
-@jit
+@bounded
 def atomic_cas(array, index, old, value):
     found = array[index]
     if found == old:
