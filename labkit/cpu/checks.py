@@ -8,7 +8,8 @@ import numpy as np
 
 from labkit.cpu import private, shadow
 from labkit.cpu.access import FAULT, ROWS, TABLE, access_functions, place, pointer
-from labkit.cpu.instrument import Instrument, place_arguments, unit_of
+from labkit.cpu.arrays import place_arguments, unit_of
+from labkit.cpu.instrument import Instrument
 from labkit.cpu.shadow import BLOCK, RACE, READ_WRITE, RELEASED, SHADOWS, STATE, WRITE_READ, WRITE_WRITE
 
 
@@ -91,4 +92,15 @@ def _race_between(mine: np.ndarray, theirs: np.ndarray, e: int) -> tuple:
     kind = WRITE_WRITE if mine[0] and theirs[0] else WRITE_READ if mine[0] else READ_WRITE
     now, site = mine[:2] if mine[0] else mine[2:]
     then, then_site = theirs[2:] if kind == WRITE_READ else theirs[:2]
-    return RACE, site, shadow.thread_of(now), shadow.thread_of(then), (now >> BLOCK) - 1, (then >> BLOCK) - 1, kind, then_site, e, 0
+    return (
+        RACE,
+        site,
+        shadow.thread_of(now),
+        shadow.thread_of(then),
+        (now >> BLOCK) - 1,
+        (then >> BLOCK) - 1,
+        kind,
+        then_site,
+        e,
+        0,
+    )

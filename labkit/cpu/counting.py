@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from labkit.cpu import _launch, report
+from labkit.cpu.arrays import SPACES
 from labkit.cpu.counts import State
-from labkit.cpu.instrument import SPACES
 from labkit.cpu.launch import Launch, host, prepare
 from labkit.cpu.program import WORKERS, Program, run_parts
 from labkit.cpu.requests import CAPACITY, COLUMNS, KINDS, LOGGED, TOO_MANY

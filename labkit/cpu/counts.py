@@ -9,9 +9,8 @@ import numpy as np
 
 from labkit.cpu import private, requests
 from labkit.cpu.access import FAULT, ROWS, TABLE, access_functions, place, pointer
-from labkit.cpu.generate import Together
-from labkit.cpu.instrument import UNKNOWN, Instrument, place_arguments, unit_of
-from labkit.cpu.lower import assign, call, name, parse
+from labkit.cpu.arrays import UNKNOWN, place_arguments, unit_of
+from labkit.cpu.instrument import Instrument
 from labkit.cpu.requests import (
     CAPACITY,
     COLUMNS,
@@ -28,6 +27,7 @@ from labkit.cpu.requests import (
     TOUCHED,
     WIDTH,
 )
+from labkit.cpu.tree import Together, assign, call, name, parse
 
 
 class Counts(Instrument):

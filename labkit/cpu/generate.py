@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from dataclasses import dataclass, field
 
-from labkit.cpu.lower import Lowered, Scope, Together, synchronises
-from labkit.cpu.source import Unsupported
+from labkit.cpu.code import Code, unparse
+from labkit.cpu.regions import Branch, Loop, Meet, Region, flow, loads, meetings, names, regions, shape, stores
+from labkit.cpu.tree import Lowered, Together
 
 RETURNED = 1
 SCALARS = ["_bdx", "_bdy", "_bdz", "_gdx", "_gdy", "_gdz"]
@@ -32,163 +32,6 @@ PER_THREAD = {
     "_lanemask_lt": "np.uint32((1 << (_t % 32)) - 1)",
 }
 CONTEXT = ["_tx", "_ty", "_tz", "_bx", "_by", "_bz", *SCALARS, "_t"]
-DERIVED = {n: e.replace("_x", "_tx").replace("_y", "_ty").replace("_z", "_tz") for n, e in PER_THREAD.items()}
-
-
-# the shape of a kernel
-
-
-@dataclass
-class Region:
-    """Statements that a thread runs without meeting another."""
-
-    body: list[ast.stmt]
-
-
-@dataclass
-class Meet:
-    at: Together
-
-
-@dataclass
-class Branch:
-    test: ast.expr
-    body: list
-    orelse: list
-
-
-@dataclass
-class Loop:
-    test: ast.expr
-    body: list
-
-
-@dataclass
-class Inlined:
-    key: str
-    body: list
-
-
-def shape(statements: list[ast.stmt]) -> list:
-    """Statements as regions and the constructs that hold meeting points."""
-    items: list = []
-    for s in statements:
-        if not synchronises(s):
-            if not items or not isinstance(items[-1], Region):
-                items.append(Region([]))
-            items[-1].body.append(s)
-        elif isinstance(s, Together):
-            items.append(Meet(s))
-        elif isinstance(s, ast.If):
-            items.append(Branch(s.test, shape(s.body), shape(s.orelse)))
-        elif isinstance(s, ast.While):
-            items.append(Loop(s.test, shape(s.body)))
-        elif isinstance(s, Scope):
-            items.append(Inlined(s.key, shape(s.body)))
-        else:
-            raise Unsupported(f"line {s.lineno}: a barrier inside {type(s).__name__}")
-    return items
-
-
-def regions(items: list):
-    """Every stretch of single-thread code: regions, and the tests of branches and loops."""
-    for item in items:
-        if isinstance(item, Region):
-            yield item.body
-        elif isinstance(item, (Branch, Loop)):
-            yield [ast.Expr(item.test)]
-            yield from regions(item.body)
-            yield from regions(getattr(item, "orelse", []))
-        elif isinstance(item, Inlined):
-            yield from regions(item.body)
-
-
-def meetings(items: list):
-    for item in items:
-        if isinstance(item, Meet):
-            yield item.at
-        elif not isinstance(item, Region):
-            yield from meetings(item.body)
-            yield from meetings(getattr(item, "orelse", []))
-
-
-# liveness
-
-
-def loads(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def stores(statements: list[ast.stmt]) -> set[str]:
-    return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-@dataclass
-class Flow:
-    """What a stretch of code may read before it writes it, and what it has written for certain at its end."""
-
-    exposed: set[str] = field(default_factory=set)
-
-    def through(self, statements: list[ast.stmt], defined: set[str] | None) -> set[str] | None:
-        """The names surely written after the statements; None where the end can't be reached."""
-        for s in statements:
-            if defined is None:
-                return None
-            defined = self.step(s, defined)
-        return defined
-
-    def read(self, node: ast.AST, defined: set[str]) -> None:
-        self.exposed |= loads(node) - defined
-
-    def step(self, s: ast.stmt, defined: set[str]) -> set[str] | None:
-        if isinstance(s, (ast.Return, ast.Break, ast.Continue, ast.Raise)):
-            self.read(s, defined)
-            return None
-        if isinstance(s, ast.If):
-            self.read(s.test, defined)
-            ends = [
-                e for e in (self.through(s.body, set(defined)), self.through(s.orelse, set(defined))) if e is not None
-            ]
-            return set.intersection(*ends) if ends else None
-        if isinstance(s, ast.While):
-            self.read(s.test, defined)
-            self.through(s.body, set(defined))
-            self.through(s.orelse, set(defined))
-            return defined
-        if isinstance(s, ast.For):
-            self.read(s.iter, defined)
-            self.through(s.body, defined | stores([ast.Expr(s.target)]))
-            self.through(s.orelse, set(defined))
-            return defined
-        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
-            self.exposed |= {s.target.id} - defined
-        self.read(s, defined)
-        return defined | stores([s])
-
-
-def flow(statements: list[ast.stmt]) -> tuple[set[str], set[str]]:
-    """(exposed, surely written at the end)."""
-    found = Flow()
-    end = found.through(statements, set())
-    return found.exposed, end if end is not None else stores(statements)
-
-
-# code
-
-
-class Code:
-    """Lines of Python with an indentation."""
-
-    def __init__(self):
-        self.lines: list[str] = []
-        self.depth = 0
-
-    def add(self, *lines: str) -> None:
-        for text in lines:
-            self.lines += ["    " * self.depth + line for line in text.splitlines()]
-
-    def text(self) -> str:
-        return "\n".join(self.lines) + "\n"
 
 
 class Generator:
@@ -204,7 +47,7 @@ class Generator:
         self.meets = list(meetings(self.items))
         self.kept = self._kept()
         self.names = set().union(
-            *(_names(r) for r in regions(self.items)), *map(_device_names, lowered.devices.values())
+            *(names(r) for r in regions(self.items)), *map(_device_names, lowered.devices.values())
         )
         self.code = Code()
 
@@ -306,8 +149,8 @@ class Generator:
         *ahead, last = expression
 
         def body():
-            self.code.add(*map(_unparse, ahead))
-            self.code.add(f"if not ({_unparse(last.value)}):", f"    {otherwise}")
+            self.code.add(*map(unparse, ahead))
+            self.code.add(f"if not ({unparse(last.value)}):", f"    {otherwise}")
 
         self.threads([ast.Expr(test)], body, writes=set())
 
@@ -320,8 +163,8 @@ class Generator:
         def write():
             if exits.flagged:
                 self.code.add("_left = 0")
-            self.code.add(*map(_unparse, body))
-            self.code.add(*(_unparse(s) for s in save))
+            self.code.add(*map(unparse, body))
+            self.code.add(*(unparse(s) for s in save))
 
         self.threads(statements, write, written, early=exits.early)
 
@@ -340,8 +183,8 @@ class Generator:
         add("_t += 1")
         if self.synchronises:
             add("if _off[_t] != 0:", "    continue")
-        used = _names(statements) | set().union(
-            *(_names([ast.Expr(self.remade[v])]) for v in wanted & self.remade.keys())
+        used = names(statements) | set().union(
+            *(names([ast.Expr(self.remade[v])]) for v in wanted & self.remade.keys())
         )
         if "_context" in used:
             used |= set(CONTEXT)
@@ -356,7 +199,7 @@ class Generator:
             if d.space == "local" and self.synchronises and d.name in used:
                 add(f"{d.name} = {d.name}_[_t]")
         for v in self._in_order(wanted):
-            add(f"{v} = {_unparse(self.remade[v])}" if v in self.remade else f"{v} = {v}_[_t]")
+            add(f"{v} = {unparse(self.remade[v])}" if v in self.remade else f"{v} = {v}_[_t]")
         write()
         code.depth = outer
 
@@ -446,72 +289,5 @@ class _Exits(ast.NodeTransformer):
     visit_For = visit_While = visit_loop
 
 
-def device_function(id: str, lowered: Lowered, instrument=None) -> str:
-    """The source of a device function that its callers call."""
-    code = Code()
-    owned = {f"_p_{p}" for p in lowered.parameters} & _names(lowered.body)
-    parameters = [f"_p_{p}" if f"_p_{p}" in owned else p for p in lowered.parameters]
-    code.add(f"def {id}({', '.join(['_context', *parameters])}):")
-    code.depth = 1
-    body = copy.deepcopy(lowered.body)
-    used = _names(body)
-    if instrument:
-        code.add(f"_S = _context[{len(CONTEXT)}]")
-        body = instrument.device_statements(lowered)
-    if used & PER_THREAD.keys() | used & set(CONTEXT):
-        code.add(*(f"{n} = _context[{i}]" for i, n in enumerate(CONTEXT)))
-        code.add(*(f"{n} = {e}" for n, e in DERIVED.items() if n in used and n not in CONTEXT))
-    for d in lowered.arrays.values():
-        code.add(f"{d.name} = np.empty({d.shape}, _dt_{id}_{d.name})")
-    code.add(*map(_unparse, body or [ast.Pass()]))
-    return code.text()
-
-
-def flat_function(lowered: Lowered) -> ast.FunctionDef:
-    """The kernel as one thread sees it, without meeting points: for numba to find its variables' types."""
-    owned = {f"_p_{p}" for p in lowered.parameters} & _names(lowered.body)
-    parameters = [f"_p_{p}" if f"_p_{p}" in owned else p for p in lowered.parameters]
-    arrays = [ast.parse(f"{d.name} = np.empty({d.shape}, _dt_{d.name})").body[0] for d in lowered.arrays.values()]
-    context = [ast.parse(f"_context = ({', '.join([*CONTEXT, '_S'])})").body[0]] if lowered.devices else []
-    body = [*arrays, *context, *_flatten(copy.deepcopy(lowered.body)), ast.Return(None)]
-    template = ast.parse(f"def flat({', '.join([*FLAT, *parameters])}):\n    pass")
-    function = template.body[0]
-    function.body = body
-    for node in ast.walk(function):
-        if isinstance(node, (ast.stmt, ast.expr)) and not hasattr(node, "lineno"):
-            node.lineno = node.end_lineno = lowered.source.tree.lineno
-            node.col_offset = node.end_col_offset = 0
-    return function
-
-
-FLAT = [*dict.fromkeys([*CONTEXT, *PER_THREAD]), "_S"]
-
-
-def _flatten(statements: list[ast.stmt]) -> list[ast.stmt]:
-    out: list[ast.stmt] = []
-    for s in statements:
-        if isinstance(s, Together):
-            stub = f"{s.result} = _type_{s.name}({', '.join(o.id for o in s.operands)})"
-            out.append(ast.copy_location(ast.parse(stub).body[0], s))
-        elif isinstance(s, Scope):
-            out += _flatten(s.body)
-        elif isinstance(s, ast.Return) and hasattr(s, "scope"):
-            continue
-        else:
-            for part in ("body", "orelse"):
-                if getattr(s, part, None):
-                    setattr(s, part, _flatten(getattr(s, part)) or [ast.copy_location(ast.Pass(), s)])
-            out.append(s)
-    return out
-
-
-def _names(statements: list[ast.stmt]) -> set[str]:
-    return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}
-
-
 def _device_names(lowered: Lowered) -> set[str]:
     return set().union(*map(_device_names, lowered.devices.values()))
-
-
-def _unparse(node: ast.AST) -> str:
-    return ast.unparse(ast.fix_missing_locations(node))

@@ -1,7 +1,7 @@
-"""Rewrites a kernel's memory accesses and arithmetic into calls of an instrument's functions.
+"""What checks and counts have in common: which accesses there are, and what generated code contains besides the kernel.
 
-Every subscript becomes a call that knows its site (line, array, what it does), so that checks.py can look for faults
-and counts.py can count. The generated code carries the instrument's state in one tuple, `_S`.
+Every subscript becomes a call that knows its site (line, array, what it does). The generated code carries the address
+of the instrument's state, `_S`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import ast
 import copy
 from dataclasses import dataclass
 
-import numpy as np
-
 from labkit.cpu import private
-from labkit.cpu.generate import Together, stores
-from labkit.cpu.lower import Lowered, assign, call, name
-
-LOCAL, UNKNOWN = -2, -1  # roots: an array of one thread; an array whose origin only its address tells
-SPACES = ("global", "shared")
+from labkit.cpu.accesses import Accesses
+from labkit.cpu.arrays import LOCAL, UNKNOWN
+from labkit.cpu.regions import stores
+from labkit.cpu.tree import Lowered, Together
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,7 @@ class Instrument:
         return len(self.sites) - 1
 
     def statements(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        return _Accesses(self).block(statements)
+        return Accesses(self).block(statements)
 
     def device_statements(self, lowered: Lowered) -> list[ast.stmt]:
         """Of a device function, whose parameters may be any array."""
@@ -138,221 +135,3 @@ class Instrument:
         body = self.statements(copy.deepcopy(lowered.body))
         self.roots = mine
         return body
-
-
-class _Accesses(ast.NodeTransformer):
-    def __init__(self, instrument: Instrument):
-        self.instrument = instrument
-        self.loops = 0
-
-    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        return [new for s in statements for new in self.statement(s)]
-
-    def statement(self, s: ast.stmt) -> list[ast.stmt]:
-        if isinstance(s, ast.Assign):
-            return self.assignment(s)
-        if isinstance(s, ast.AugAssign):
-            return self.update(s)
-        if isinstance(s, (ast.For, ast.While)):
-            return self.loop(s)
-        if isinstance(s, ast.If):
-            s.test = self.visit(s.test)
-            s.body, s.orelse = self.block(s.body), self.block(s.orelse)
-            return [s]
-        return [self.generic_visit(s)]
-
-    def loop(self, s) -> list[ast.stmt]:
-        if isinstance(s, ast.For):
-            s.iter = self.visit(s.iter)
-        else:
-            s.test = self.visit(s.test)
-        s.body, s.orelse = self.block(s.body), self.block(s.orelse)
-        return self.instrument.loop(s)
-
-    def assignment(self, s: ast.Assign) -> list[ast.stmt]:
-        s.value = self.visit(s.value)
-        s.targets = [_field(t) if _is_field(t) else t for t in s.targets]
-        plain = [t for t in s.targets if not self.writes(t)]
-        if len(plain) == len(s.targets):
-            return [s]
-        if len(s.targets) == 1 and isinstance(s.targets[0], ast.Subscript) and not _is_name(s.targets[0].slice):
-            return [self.store(s.targets[0], s.value, s)]
-        value = f"_v{id(s) & 0xFFFFFF:x}"  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
-        return [assign(value, s.value, s), *self.spread(s.targets, name(value), s)]
-
-    def spread(self, targets: list[ast.expr], value: ast.expr, s: ast.stmt) -> list[ast.stmt]:
-        out = []
-        for t in targets:
-            if isinstance(t, (ast.Tuple, ast.List)):
-                for i, element in enumerate(t.elts):
-                    part = ast.Subscript(copy.deepcopy(value), ast.Constant(i), ast.Load())
-                    out += self.spread([element], part, s)
-            elif isinstance(t, ast.Subscript) and not _is_name(t.slice):
-                out.append(self.store(t, copy.deepcopy(value), s))
-            else:
-                out.append(ast.fix_missing_locations(ast.copy_location(ast.Assign([t], copy.deepcopy(value)), s)))
-        return out
-
-    @staticmethod
-    def writes(target: ast.expr) -> bool:
-        return any(isinstance(n, ast.Subscript) for n in ast.walk(target))
-
-    def store(self, target: ast.Subscript, value: ast.expr, s: ast.stmt) -> ast.stmt:
-        return self.as_statement(self.access("_st", target, "store", value), s)
-
-    def update(self, s: ast.AugAssign) -> list[ast.stmt]:
-        s.value = self.visit(s.value)
-        if isinstance(s.target, ast.Name):
-            if not self.instrument.counts_flops:
-                return [s]
-            new = ast.BinOp(name(s.target.id), s.op, s.value)
-            return [assign(s.target.id, call("_flop", name("_S"), new), s)]
-        if not isinstance(s.target, ast.Subscript):
-            return [s]
-        index = f"_k{id(s) & 0xFFFFFF:x}"  # the index is evaluated once
-        ahead = assign(index, self.visit(_Slices().visit(s.target.slice)), s)
-        target = ast.copy_location(ast.Subscript(s.target.value, name(index), ast.Load()), s.target)
-        target.origin = s.target.origin
-        old = self.access("_ld", copy.deepcopy(target), "load")
-        new = self.flop(ast.copy_location(ast.BinOp(old, s.op, s.value), s))
-        return [ahead, self.as_statement(self.access("_st", target, "store", new), s)]
-
-    def as_statement(self, expression: ast.expr, s: ast.stmt) -> ast.stmt:
-        return ast.fix_missing_locations(ast.copy_location(ast.Expr(expression), s))
-
-    # expressions
-
-    def access(self, function: str, node: ast.Subscript, does: str, *more: ast.expr) -> ast.Call:
-        root = self.instrument.root(node.value)
-        site = self.instrument.site(node, ast.unparse(node.value), does)
-        base, index = self.visit(node.value), self.visit(_Slices().visit(node.slice))
-        return call(function, name("_S"), base, index, _number(root), _number(site), *more)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return self.visit(_field(node)) if _is_field(node) else self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        if isinstance(node.value, ast.Attribute) and node.value.attr in ("shape", "strides"):
-            return node
-        if _is_name(node.slice):
-            if isinstance(node.value, ast.Subscript) and not _is_name(node.value.slice):
-                return self.visit(_field(node))
-            node.value = self.visit(node.value)
-            return node
-        if isinstance(node.value, ast.Name) and node.value.id.startswith("_v"):
-            return node
-        return ast.copy_location(self.access("_ld", node, "load"), node)
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        function = getattr(node.func, "id", "")
-        if function.startswith("_atomic_"):
-            index = node.args[1] if function != "_atomic_compare_and_swap" else ast.Constant(0)
-            target = ast.copy_location(ast.Subscript(node.args[0], index, ast.Load()), node)
-            target.origin = node.origin
-            node.args = [self.access("_at", copy.deepcopy(target), "atomic"), *map(self.visit, node.args[1:])]
-            return node
-        if function == "_fence":
-            node.args = [name("_S")]
-            return node
-        if function.startswith("_d_") and self.instrument.mode == "counted":
-            return self.counted_call(node)
-        if isinstance(node.func, ast.Attribute):  # a method is no field
-            node.func.value = self.visit(node.func.value)
-            node.args = [self.visit(a) for a in node.args]
-            return node
-        return self.generic_visit(node)
-
-    def counted_call(self, node: ast.Call) -> ast.expr:
-        """A call of a device function, whose accesses are told apart by where it was called."""
-        site = _number(self.instrument.site(node, "", "call"))
-        arguments = [self.visit(a) for a in node.args[1:]]
-        context = call("_entering", name("_S"), node.args[0], site)
-        return call("_leaving", name("_S"), site, call(node.func.id, context, *arguments))
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        return self.flop(self.generic_visit(node))
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        return self.generic_visit(node)
-
-    def flop(self, node: ast.BinOp) -> ast.expr:
-        counted = isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.Mod, ast.FloorDiv))
-        if not (self.instrument.counts_flops and counted):
-            return node
-        return ast.copy_location(call("_flop", name("_S"), node), node)
-
-
-NOT_FIELDS = {"real", "imag", "shape", "strides", "size", "ndim", "dtype", "itemsize", "nbytes", "T", "flat"}
-
-
-def _is_name(index: ast.expr) -> bool:
-    """Whether a subscript names a record's field."""
-    return isinstance(index, ast.Constant) and isinstance(index.value, str)
-
-
-def _is_field(node: ast.expr) -> bool:
-    """`a[i].x` or `a[i]["x"]`: a field of one record of an array."""
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Subscript) and node.attr not in NOT_FIELDS
-    return isinstance(node, ast.Subscript) and _is_name(node.slice) and isinstance(node.value, ast.Subscript)
-
-
-def _field(node: ast.Attribute | ast.Subscript) -> ast.Subscript:
-    """The same as one element of the array of that field: `a["x"][i]`."""
-    field = node.attr if isinstance(node, ast.Attribute) else node.slice.value
-    of = ast.Subscript(node.value.value, ast.Constant(field), ast.Load())
-    element = ast.copy_location(ast.Subscript(of, node.value.slice, node.ctx), node)
-    element.origin = node.origin
-    return ast.fix_missing_locations(element)
-
-
-class _Slices(ast.NodeTransformer):
-    """`a:b` as `slice(a, b)`, which may stand in a call's arguments."""
-
-    def visit_Slice(self, node: ast.Slice) -> ast.expr:
-        parts = [node.lower or ast.Constant(None), node.upper or ast.Constant(None)]
-        return call("slice", *parts, *([node.step] if node.step else []))
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        return node  # inside an index: another access, which sees to itself
-
-
-def _number(n: int) -> ast.expr:
-    return ast.parse(str(n), mode="eval").body
-
-
-def extents(arguments: tuple) -> list[tuple[int, int]]:
-    """(first byte, byte past the last) of each argument that is an array; (0, 0) for others."""
-    bounds = np.lib.array_utils.byte_bounds
-    return [bounds(a) if isinstance(a, np.ndarray) and a.size else (0, 0) for a in arguments]
-
-
-def place_arguments(arguments: tuple, written: set[int]) -> tuple[np.ndarray, int]:
-    """The table of arrays (base, end, log2 of the unit, first shadow, space, watched) and how many shadows they take.
-
-    Arguments that overlap in memory share their shadows, so that an array passed twice is one array. What the kernel
-    never writes needs none.
-    """
-    table = np.zeros((len(arguments), 6), np.int64)
-    groups: list[list[int]] = []
-    spans = extents(arguments)
-    for i in sorted((i for i, (a, b) in enumerate(spans) if b > a), key=lambda i: spans[i]):
-        if groups and spans[i][0] < max(spans[j][1] for j in groups[-1]):
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    used = 0
-    for group in groups:
-        base, end = min(spans[i][0] for i in group), max(spans[i][1] for i in group)
-        unit = min(unit_of(arguments[i].dtype) for i in group)
-        watched = bool(written & set(group)) or UNKNOWN in written
-        for i in group:
-            table[i] = base, end, unit, used, 0, watched
-        used += (((end - base) >> unit) + 1) * watched
-    return table, used
-
-
-def unit_of(dtype: np.dtype) -> int:
-    """log2 of the bytes that a shadow stands for: the largest power of two that divides an element (or its fields)."""
-    sizes = [dtype.itemsize, *(n for d, offset in (dtype.fields or {}).values() for n in (d.itemsize, offset) if n)]
-    return min((n & -n).bit_length() - 1 for n in sizes)

@@ -13,13 +13,14 @@ import numpy as np
 from numba import njit, typeof
 from numba.core.errors import NumbaError
 
-from labkit.cpu import generate, half, private, runtime
-from labkit.cpu.lower import Lowered, lower
+from labkit.cpu import generate, half, one_thread, private, runtime
+from labkit.cpu.lower import lower
 from labkit.cpu.source import BadKernel, Source, Unsupported
+from labkit.cpu.tree import Lowered
 
 half.install()
 LOCK = threading.RLock()  # numba compiles one thing at a time
-INDEX_TYPES = dict.fromkeys(generate.FLAT, np.int64) | dict.fromkeys(generate.CONTEXT, np.int32)
+INDEX_TYPES = dict.fromkeys(one_thread.FLAT, np.int64) | dict.fromkeys(generate.CONTEXT, np.int32)
 INDEX_TYPES |= {"_t": np.int64, "_lane": np.int32, "_warpsize": np.int32, "_lanemask_lt": np.uint32}
 
 
@@ -92,7 +93,7 @@ class Program:
             if self.instrument:
                 own |= self.instrument.names
             text += self._device_functions(device, own)
-            source = generate.device_function(id, device, self.instrument)
+            source = one_thread.device_function(id, device, self.instrument)
             names[id] = self._jit(_execute(source, id, own), inline_it=True)
             text += source + "\n"
         return text
@@ -133,11 +134,11 @@ class Program:
         return made[0].value
 
     def _infer(self) -> dict[str, object]:
-        tree = generate.flat_function(self.lowered)
+        tree = one_thread.flat_function(self.lowered)
         module = ast.fix_missing_locations(ast.Module([tree], []))
         names = dict(self.names)
         exec(compile(module, self.lowered.source.file, "exec"), names)
-        index_types = tuple(typeof(INDEX_TYPES[n](0)) for n in generate.FLAT)
+        index_types = tuple(typeof(INDEX_TYPES[n](0)) for n in one_thread.FLAT)
         try:
             with LOCK:
                 return private.infer(names["flat"], (*index_types, *self.types))

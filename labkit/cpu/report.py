@@ -8,7 +8,7 @@ import numpy as np
 
 from labkit.cpu import access, faults, private, runtime, shadow
 from labkit.cpu.faults import KernelFault, Place, unravel
-from labkit.cpu.lower import Together
+from labkit.cpu.tree import Together
 
 ADVICE = {
     faults.OUT_OF_RANGE: "guard it with an `if` on the array's shape, or launch fewer threads",

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import overload
 
 from labkit.cpu.access import BLOCK_NOW, ROWS, TABLE, THREAD_NOW, find, inlined, jit, note, peek, poke
-from labkit.cpu.instrument import LOCAL, UNKNOWN
+from labkit.cpu.arrays import LOCAL, UNKNOWN
 from labkit.cpu.runtime import Stop, any_active
 
 TOO_MANY = 20  # fault[0]

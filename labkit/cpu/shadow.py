@@ -10,7 +10,7 @@ A stamp packs block + 1, epoch, warp epoch, thread and two flag bits into one in
 from __future__ import annotations
 
 from labkit.cpu.access import BLOCK_NOW, TABLE, THREAD_NOW, find, inlined, jit, note, peek, poke
-from labkit.cpu.instrument import LOCAL, UNKNOWN
+from labkit.cpu.arrays import LOCAL, UNKNOWN
 from labkit.cpu.runtime import Stop, any_active
 
 RACE, UNINITIALISED, TOO_LONG = 11, 12, 13  # fault[0]
