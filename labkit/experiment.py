@@ -11,7 +11,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from labkit import checks, device, records, timing
+from labkit import checks, cpu, device, records, timing
 from labkit.errors import LabError
 from labkit.traffic import Cost
 
@@ -57,7 +57,7 @@ class Experiment:
     variants  name -> build(*inputs, out) -> launch(); build raises Unavailable where it cannot run
     grid      the parameters to measure, a list of dicts
     quick     fewer of them, for a live run that records nothing (default: all)
-    small     awkward parameters to check on the CPU where there is no GPU
+    small     awkward and real sizes to check on the CPU where there is no GPU, every access watched
     """
 
     name: str
@@ -114,9 +114,10 @@ class Experiment:
             except Unavailable as e:
                 absent[name] = str(e)
                 continue
-            launch()
-            cuda.synchronize()
             where = f"{self.name}, {name}, {_named(parameters)}"
+            with cpu.checked(not device.MACHINE.has_gpu):
+                launch()
+            cuda.synchronize()
             answer = case.answers.get(name, case.reference)
             errors[name] = checks.assert_close(out.copy_to_host(), answer, reduction=case.reduction, where=where)
             checks.assert_unchanged(inputs, case.inputs, where)

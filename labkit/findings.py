@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -130,15 +132,34 @@ def answer(rows: pd.DataFrame) -> str:
 
 def traffic_table(rows: pd.DataFrame) -> str:
     """The cost model's bytes beside those that ncu counted on the memory bus, in GB."""
-    shown = rows[["variant", "source"]].assign(n=[power(n) for n in rows["n"]])[["variant", "n", "source"]]
+    names = {"variant": rows["variant"], "n": [power(n) for n in rows["n"]]}
+    model, found = ({w: rows[f"{w}_{who}"] for w in ("read", "written")} for who in ("model", "ncu"))
+    return f"{_beside(names, model, found, 'ncu', 1e9)}\n{rows['source'].iloc[0]}"
+
+
+def counted_table(model: dict[str, Cost], counted: dict[str, Cost]) -> str:
+    """The cost model's bytes beside those of `labkit.count`, in MB, by variant; and how well they agree."""
+    claims, counts = (_read_and_written(costs[v] for v in counted) for costs in (model, counted))
+    off = max(abs(c.bytes / model[v].bytes - 1) for v, c in counted.items())
+    verdict = f"off by {off:.2%} at most" if off else "right to the byte"
+    table = _beside({"variant": list(counted)}, claims, counts, "counted", 1e6)
+    return f"{table}\nin MB; the model is {verdict}; source: counted on the CPU"
+
+
+def _read_and_written(costs: Iterable[Cost]) -> dict:
+    read, written = zip(*((c.read, c.written) for c in costs), strict=True)
+    return {"read": np.array(read), "written": np.array(written)}
+
+
+def _beside(names: dict, model: dict, found: dict, how: str, unit: float) -> str:
+    """A table of bytes read and written: what the model says, what was found, and how far that is off."""
+    shown = pd.DataFrame(names)
     for what in ("read", "written"):
-        shown[f"{what}, model"] = rows[f"{what}_model"] / 1e9
-        shown[f"{what}, ncu"] = rows[f"{what}_ncu"] / 1e9
-        shown[f"{what}, off by"] = rows[f"{what}_ncu"] / rows[f"{what}_model"] - 1
-    gb = {c: "{:.3f}" for c in shown if c.endswith(("model", "ncu"))}
-    return text(
-        shown[[c for c in shown if c != "source"]], **gb, **{c: "{:+.2%}" for c in shown if c.endswith("by")}
-    ) + (f"\n{rows['source'].iloc[0]}")
+        shown[f"{what}, model"] = model[what] / unit
+        shown[f"{what}, {how}"] = found[what] / unit
+        shown[f"{what}, off by"] = found[what] / model[what] - 1
+    sizes = {c: "{:.3f}" for c in shown if c.endswith(("model", how))}
+    return text(shown, **sizes, **{c: "{:+.2%}" for c in shown if c.endswith("by")})
 
 
 def told_speedup(trap: pd.DataFrame, n: int, way: str) -> float:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from counted_kernels import COUNTED, counted
+from counted_kernels import COUNTED
 from sampled import sampled
 
 import labkit

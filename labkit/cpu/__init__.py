@@ -12,10 +12,11 @@ import contextlib
 import os
 
 from labkit.cpu.faults import SHARED_LIMIT, KernelFault
+from labkit.cpu.source import BadKernel, Unsupported  # now: imported later, the module would replace `source` below
 
 VARIABLE = "LABKIT_CPU"  # 0: leave kernels to numba's simulator
 
-__all__ = ["KernelFault", "checked", "install", "launches", "run", "simulated", "source"]
+__all__ = ["BadKernel", "KernelFault", "Unsupported", "checked", "install", "launches", "run", "simulated", "source"]
 
 _watchers: list[list[str]] = []
 

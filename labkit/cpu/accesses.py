@@ -9,6 +9,8 @@ from labkit.cpu.tree import assign, call, name
 
 
 class Accesses(ast.NodeTransformer):
+    """Rewrites a list of statements for an instrument."""
+
     def __init__(self, instrument):
         self.instrument = instrument
         self.loops = 0

@@ -1,4 +1,4 @@
-"""The instrument that finds faults, as Oclgrind and compute-sanitizer find them: indices, races, memory nobody wrote."""
+"""The instrument that finds faults as Oclgrind and compute-sanitizer do: indices, races, memory nobody wrote."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from labkit.cpu.shadow import BLOCK, RACE, READ_WRITE, RELEASED, SHADOWS, STATE,
 
 
 class Checks(Instrument):
+    """The instrument of checked launches."""
+
     mode = "checked"
 
     def __init__(self):

@@ -21,4 +21,5 @@ class Code:
 
 
 def unparse(node: ast.AST) -> str:
+    """The source of a node that need not have places."""
     return ast.unparse(ast.fix_missing_locations(node))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 
@@ -26,21 +28,21 @@ def count_blocks(kernel, grid, block, arguments: tuple, shared: int, blocks: int
     chosen = all_blocks if blocks is None else max(1, min(blocks, all_blocks))
     parts = _parts(all_blocks, chosen, 1 if built.serial else WORKERS)
     states = _run(built, launch, grid, block, arguments, parts)
-    return dict(
-        name=built.name,
-        source=built.lowered.source.text.rstrip(),
-        first_line=built.function.__code__.co_firstlineno,
-        lines=_lines(built, states, arguments),
-        unique=_unique(states, arguments),
-        flops=dict(zip(KINDS, (int(n) for n in sum(s.flops for s in states)), strict=True)),
-        barriers=_barriers(built, states),
-        blocks=chosen,
-        of_blocks=all_blocks,
-    )
+    return {
+        "name": built.name,
+        "source": built.lowered.source.text.rstrip(),
+        "first_line": built.function.__code__.co_firstlineno,
+        "lines": _lines(built, states, arguments),
+        "unique": _unique(states, arguments),
+        "flops": dict(zip(KINDS, (int(n) for n in sum(s.flops for s in states)), strict=True)),
+        "barriers": _barriers(built, states),
+        "blocks": chosen,
+        "of_blocks": all_blocks,
+    }
 
 
 def _copies(arguments: tuple) -> tuple:
-    """Copies of the arrays as they would lie on a device: each allocation on a boundary of its own, views at their place.
+    """Copies of the arrays as they would lie on a device: each allocation on a boundary, views at their place in it.
 
     Arguments that share memory share it in the copies too.
     """
@@ -68,7 +70,7 @@ def _parts(all_blocks: int, chosen: int, workers: int) -> list[list[tuple[int, i
     """Ranges of blocks for each worker: all of them, or single blocks spread evenly over the grid."""
     if chosen == all_blocks:
         bounds = [all_blocks * i // workers for i in range(workers + 1)]
-        return [[(a, b)] for a, b in zip(bounds, bounds[1:], strict=False) if b > a]
+        return [[(a, b)] for a, b in pairwise(bounds) if b > a]
     picked = [(i * all_blocks // chosen, i * all_blocks // chosen + 1) for i in range(chosen)]
     return [part for part in (picked[i::workers] for i in range(workers)) if part]
 
@@ -115,11 +117,11 @@ def _unique(states: list[State], arguments: tuple) -> tuple[int, int]:
     """Bytes of the arguments that were read, and written, at least once."""
     touched = np.bitwise_or.reduce([s.touched for s in states])
     read = written = 0
-    for first, (row, a) in {
-        int(r[3]): (r, a) for r, a in zip(states[0].table, arguments) if isinstance(a, np.ndarray)
-    }.items():
-        mine = touched[first : first + ((int(row[1]) - int(row[0])) >> int(row[2])) + 1]
-        size = a.itemsize if a.dtype.fields is None else max(1 << int(row[2]), 4)
+    rows = [(row, a) for row, a in zip(states[0].table, arguments, strict=False) if isinstance(a, np.ndarray)]
+    for row, a in {int(row[3]): (row, a) for row, a in rows}.values():  # arguments that overlap once
+        base, end, unit, first = (int(n) for n in row[:4])
+        mine = touched[first : first + ((end - base) >> unit) + 1]
+        size = a.itemsize if a.dtype.fields is None else max(1 << unit, 4)
         read += int(np.count_nonzero(mine & 1)) * size
         written += int(np.count_nonzero(mine & 2)) * size
     return read, written

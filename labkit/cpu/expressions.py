@@ -10,7 +10,8 @@ from labkit.cpu.tree import TOGETHER, Declaration, Lowered, Scope, Together, ass
 
 AXES = {"threadIdx": "_t", "blockIdx": "_b", "blockDim": "_bd", "gridDim": "_gd"}
 SILENT = {"nanosleep": "", "threadfence": "_fence", "threadfence_block": "", "threadfence_system": "_fence"}
-ATOMIC = "add sub max min nanmax nanmin and_ or_ xor inc dec exch cas compare_and_swap".split()
+ATOMIC = ["add", "sub", "max", "min", "nanmax", "nanmin", "and_", "or_", "xor", "inc", "dec", "exch", "cas"]
+ATOMIC += ["compare_and_swap"]
 
 
 class Expressions(ast.NodeTransformer):
@@ -242,26 +243,16 @@ def id_of(function) -> str:
 
 
 def _device_function(target):
-    """The Python function under a device function of numba.cuda (or of its simulator); else None."""
+    """The Python function under a device function, be it numba.cuda's, the simulator's or ours; else None."""
     function = getattr(target, "py_func", None) or getattr(target, "fn", None)
-    return (
-        function
-        if callable(function)
-        and "cuda" in type(target).__module__.split(".") + ["cuda"]
-        and function is not target
-        and hasattr(function, "__code__")
-        else None
-    )
+    return function if hasattr(function, "__code__") else None
 
 
 def _is_intrinsic(target) -> bool:
     return type(target).__name__ == "_Intrinsic"
 
 
-def _functions() -> dict[str, object]:
-    try:
-        from labkit.cpu.functions import FUNCTIONS
-    except ImportError:  # TEMPORARY
-        FUNCTIONS = {}
+def _functions():
+    from labkit.cpu.functions import FUNCTIONS  # built when first asked for
 
     return FUNCTIONS

@@ -87,7 +87,8 @@ def check_launch(kernel: str, grid: tuple, block: tuple) -> None:
     if threads > MAX_THREADS:
         raise KernelFault(
             TOO_MANY_THREADS,
-            f"{kernel}: a block of {block} has {threads} threads; a GPU takes {MAX_THREADS} at most; {SMALLER['block']}",
+            f"{kernel}: a block of {block} has {threads} threads; a GPU takes {MAX_THREADS} at most; "
+            f"{SMALLER['block']}",
         )
 
 

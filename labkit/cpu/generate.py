@@ -227,10 +227,8 @@ class Generator:
             if operands:
                 add(f"{at.result} = _{at.name}(_off, {', '.join(operands)})")
             return
-        add(
-            f"if _lanes_missing(_off, {operands[0] if operands else '_off'}, {bool(operands)}, _fault, {at.lineno}, _b):",
-            "    raise _Stop",
-        )
+        masks = operands[0] if operands else "_off"
+        add(f"if _lanes_missing(_off, {masks}, {bool(operands)}, _fault, {at.lineno}, _b):", "    raise _Stop")
         if self.instrument:
             add(*self.instrument.warp(at))
         if at.result in self.kept:

@@ -46,9 +46,6 @@ def replace_jit(api) -> None:
     class Kernel(Simulated):
         """A kernel of `@cuda.jit`: `kernel[grid, block, stream, shared](*arguments)`."""
 
-        options: dict = {}
-        signature = None
-
         def __getitem__(self, configuration):
             return Configured(self, configuration)
 
@@ -71,7 +68,7 @@ def replace_jit(api) -> None:
             self.grid, self.block, self.shared = *configuration[:2], (*configuration, 0, 0)[3]
 
         def __call__(self, *arguments):
-            from labkit.cpu import launch, source
+            from labkit.cpu import Unsupported, launch
 
             kernel = self.kernel
             if launch.settings.get().simulator:
@@ -81,7 +78,7 @@ def replace_jit(api) -> None:
             )
             try:
                 return launch.execute(asked, arguments)
-            except source.Unsupported as e:
+            except Unsupported as e:
                 say_once(f"{e}: not compiled here; {kernel.__name__} runs in numba's simulator, slowly")
             return self.simulate(*arguments)
 
@@ -111,6 +108,7 @@ _said: set[str] = set()
 
 
 def say_once(text: str) -> None:
+    """Warn, but never twice in the same words."""
     if text not in _said:
         _said.add(text)
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=3)  # at the launch

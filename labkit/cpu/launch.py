@@ -24,7 +24,8 @@ class Settings:
     shared_limit: int = faults.SHARED_LIMIT
 
 
-settings = contextvars.ContextVar("labkit.cpu", default=Settings())
+USUAL = Settings()
+settings: contextvars.ContextVar[Settings] = contextvars.ContextVar("labkit.cpu", default=USUAL)
 
 
 @contextlib.contextmanager

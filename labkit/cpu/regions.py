@@ -1,4 +1,4 @@
-"""The shape of a kernel: stretches of single-thread code, the meeting points between them, and what lives across them."""
+"""The shape of a kernel: stretches of single-thread code, the meetings between them, and what lives across them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ class Region:
 
 @dataclass
 class Meet:
+    """A point that threads pass together."""
+
     at: Together
 
 
 @dataclass
 class Branch:
+    """An `if` with a meeting point in it."""
+
     test: ast.expr
     body: list
     orelse: list
@@ -30,12 +34,16 @@ class Branch:
 
 @dataclass
 class Loop:
+    """A `while` with a meeting point in it."""
+
     test: ast.expr
     body: list
 
 
 @dataclass
 class Inlined:
+    """An inlined function's body; `key` is what a return in it leaves."""
+
     key: str
     body: list
 
@@ -75,6 +83,7 @@ def regions(items: list):
 
 
 def meetings(items: list):
+    """Every meeting point."""
     for item in items:
         if isinstance(item, Meet):
             yield item.at
@@ -87,10 +96,12 @@ def meetings(items: list):
 
 
 def loads(node: ast.AST) -> set[str]:
+    """The names that are read."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
 def stores(statements: list[ast.stmt]) -> set[str]:
+    """The names that are written."""
     return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
@@ -145,4 +156,5 @@ def flow(statements: list[ast.stmt]) -> tuple[set[str], set[str]]:
 
 
 def names(statements: list[ast.stmt]) -> set[str]:
+    """All names."""
     return {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)}

@@ -1,4 +1,4 @@
-"""What generated kernels call: who takes part, warp operations, atomics. All compiled by numba; one block is one thread.
+"""What generated kernels call: who takes part in what, shuffles, votes. All compiled; a block is one thread.
 
 `off` tells who takes part (see generate.py). Operands of warp operations are arrays, an element a thread.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+from labkit.cpu import atomics
 
 RETURNED = 1
 DIVERGED, LANES, LANE_ABSENT = 1, 2, 3  # fault[0]; then line, a thread that is there, one that is missing, block
@@ -17,12 +19,11 @@ class Stop(Exception):
 
 
 jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
-bounded = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True, boundscheck=True)
 
 
 @jit
 def any_active(off):
-    for x in off:
+    for x in off:  # noqa: SIM110 (numba compiles no generator)
         if x == 0:
             return True
     return False
@@ -163,7 +164,7 @@ def ballot_sync(off, t, masks, predicate):
 
 @jit
 def all_sync(off, t, masks, predicate):
-    for lane in range(32):
+    for lane in range(32):  # noqa: SIM110
         if takes_part(off, masks, t, lane) and not predicate[(t & ~31) + lane]:
             return False
     return True
@@ -242,62 +243,6 @@ def fence():
     return 0
 
 
-# atomics: plain updates, as one block runs at a time where a kernel has them on global memory
-
-
-def _atomic(update):
-    @bounded
-    def atomic(array, index, value):
-        old = array[index]
-        array[index] = update(old, array.dtype.type(value))
-        return old
-
-    return atomic
-
-
-@jit
-def _max(a, b):
-    return b if b > a or a != a else a
-
-
-@jit
-def _min(a, b):
-    return b if b < a or a != a else a
-
-
-@bounded
-def atomic_exch(array, index, value):
-    old = array[index]
-    array[index] = value
-    return old
-
-
-@bounded
-def atomic_cas(array, index, old, value):
-    found = array[index]
-    if found == old:
-        array[index] = value
-    return found
-
-
-@jit
-def atomic_compare_and_swap(array, old, value):
-    return atomic_cas(array, 0, old, value)
-
-
-UPDATES = {
-    "add": jit(lambda a, b: a + b),
-    "sub": jit(lambda a, b: a - b),
-    "max": _max,
-    "min": _min,
-    "nanmax": _max,
-    "nanmin": _min,
-    "and": jit(lambda a, b: a & b),
-    "or": jit(lambda a, b: a | b),
-    "xor": jit(lambda a, b: a ^ b),
-    "inc": jit(lambda a, b: 0 if a >= b else a + 1),
-    "dec": jit(lambda a, b: b if a == 0 or a > b else a - 1),
-}
 SOURCES = {
     "shfl_sync": source_shfl_sync,
     "shfl_up_sync": source_shfl_up_sync,
@@ -335,7 +280,6 @@ NAMES = {
     **{f"_{f.__name__}": f for f in (syncthreads_count, syncthreads_and, syncthreads_or)},
     **{f"_{name}": _shuffle(source) for name, source in SOURCES.items()},
     **{f"_source_{name}": source for name, source in SOURCES.items()},
-    **{f"_atomic_{name}": _atomic(update) for name, update in UPDATES.items()},
-    **{f"_{f.__name__}": f for f in (atomic_exch, atomic_cas, atomic_compare_and_swap)},
+    **atomics.NAMES,
     **{f"_type_{name}": function for name, function in TYPES.items()},
 }

@@ -131,9 +131,9 @@ def on_read(S, address, root, site, size):
     if shadow == 0:
         return
     now, written, read = peek(S, NOW), peek(shadow, 0), peek(shadow, 2)
-    if (written != 0 or is_shared) and (same_epoch(written, now) or not same_block(written, now)):
-        if suspicious_read(S, shadow, site, now, is_shared):
-            raise Stop
+    odd = (written != 0 or is_shared) and (same_epoch(written, now) or not same_block(written, now))
+    if odd and suspicious_read(S, shadow, site, now, is_shared):
+        raise Stop
     if not (same_epoch(read, now) and read & 3 == IN_BLOCK) and read != now:
         merged = merged_read(read, now, is_shared)
         poke(shadow, 2, merged)

@@ -1,9 +1,10 @@
-"""What a lowered kernel is made of: its statements, among them two of our own, its arrays, and helpers to build them."""
+"""What a lowered kernel is made of: statements (two of them our own), arrays, and helpers to build them."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from labkit.cpu.source import Source
 
@@ -28,8 +29,8 @@ TOGETHER = BLOCK | WARP
 class Together(ast.stmt):
     """A point that the threads of a block (or warp) pass together."""
 
-    _fields = ("operands",)
-    _field_types = {"operands": list[ast.expr]}
+    _fields: ClassVar = ("operands",)
+    _field_types: ClassVar = {"operands": list[ast.expr]}
 
     @classmethod
     def of(cls, name: str, operands: list[str], result: str, at: ast.AST) -> Together:
@@ -45,8 +46,8 @@ class Together(ast.stmt):
 class Scope(ast.stmt):
     """An inlined function's body; a `return` in it leaves it."""
 
-    _fields = ("body",)
-    _field_types = {"body": list[ast.stmt]}
+    _fields: ClassVar = ("body",)
+    _field_types: ClassVar = {"body": list[ast.stmt]}
 
     @classmethod
     def of(cls, body: list[ast.stmt], key: str, at: ast.AST) -> Scope:
@@ -86,14 +87,17 @@ def parse(text: str) -> ast.stmt:
 
 
 def name(id: str) -> ast.Name:
+    """A name that is read."""
     return ast.Name(id, ast.Load())
 
 
 def call(function: str, *arguments: ast.expr) -> ast.Call:
+    """A call of a function by its name."""
     return ast.Call(name(function), list(arguments), [])
 
 
 def assign(target: str, value: ast.expr, at: ast.AST) -> ast.Assign:
+    """An assignment to a name, placed where `at` stands."""
     node = ast.Assign([ast.Name(target, ast.Store())], value)
     ast.copy_location(node, at)
     return ast.fix_missing_locations(node)
@@ -105,8 +109,10 @@ def synchronises(node: ast.AST) -> bool:
 
 
 def as_list(x) -> list:
+    """What a transformer returned, as a list."""
     return x if isinstance(x, list) else [x]
 
 
 def flat(statements: list) -> list[ast.stmt]:
+    """What a transformer made of each statement, in one list."""
     return [s for x in statements for s in as_list(x)]
