@@ -66,10 +66,11 @@ def matmul_tiled(a, b, c):
 @cuda.jit
 def attention(q, k, v, scaling, out):
     """softmax(q kᵀ · scaling) v, a query a thread, the keys in tiles, the softmax online."""
-    keys = cuda.shared.array((KEYS, HEAD), float32)
+    keys = cuda.shared.array((HEAD, KEYS), float32)  # transposed
     values = cuda.shared.array((KEYS, HEAD), float32)
     query = cuda.local.array(HEAD, float32)
     acc = cuda.local.array(HEAD, float32)
+    scores = cuda.local.array(KEYS, float32)
     t = cuda.threadIdx.x
     row = cuda.grid(1)
     for d in range(HEAD):
@@ -78,19 +79,26 @@ def attention(q, k, v, scaling, out):
     highest, total = float32(-math.inf), float32(0)
     for first in range(0, k.shape[0], KEYS):
         for j in range(KEYS):
-            keys[j, t] = k[first + j, t]
+            keys[t, j] = k[first + j, t]
             values[j, t] = v[first + j, t]
+            scores[j] = float32(0)
         cuda.syncthreads()
+        for d in range(HEAD):
+            for j in range(KEYS):
+                scores[j] += query[d] * keys[d, j]
+        above = highest
         for j in range(KEYS):
-            score = float32(0)
+            above = max(above, scores[j])
+        shrink = math.exp(highest - above)
+        highest = above
+        total *= shrink
+        for d in range(HEAD):
+            acc[d] *= shrink
+        for j in range(KEYS):
+            weight = math.exp(scores[j] - above)
+            total += weight
             for d in range(HEAD):
-                score += query[d] * keys[j, d]
-            above = max(highest, score)
-            shrink, weight = math.exp(highest - above), math.exp(score - above)
-            total = total * shrink + weight
-            for d in range(HEAD):
-                acc[d] = acc[d] * shrink + weight * values[j, d]
-            highest = above
+                acc[d] += weight * values[j, d]
         cuda.syncthreads()
     for d in range(HEAD):
         out[row, d] = acc[d] / total

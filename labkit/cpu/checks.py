@@ -36,11 +36,13 @@ class Checks(Instrument):
         table, used = place_arguments(arguments, self.written)
         rows, total = self.shared_rows(used, dynamic)
         table, shadows = np.concatenate([table, rows]), np.zeros((total, 4), np.int64)
+        chunks = np.zeros((total >> shadow.CHUNK) + 1, np.int64)
         released, slots = np.zeros(blocks, np.int64), np.zeros(STATE, np.int64)
         slots[ROWS] = len(table)
-        for slot, array in ((TABLE, table), (SHADOWS, shadows), (RELEASED, released), (FAULT, fault)):
+        places = {TABLE: table, SHADOWS: shadows, RELEASED: released, FAULT: fault, shadow.CHUNKS: chunks}
+        for slot, array in places.items():
             slots[slot] = array.ctypes.data
-        return State(slots, table, shadows, used, released)
+        return State(slots, table, shadows, used, chunks, (released, fault))
 
     def shared_rows(self, used: int, dynamic: int) -> tuple[np.ndarray, int]:
         """The table's rows of the shared arrays; all views of dynamic shared memory share their shadows."""
@@ -62,7 +64,7 @@ class Checks(Instrument):
         """Whether groups of blocks that ran side by side, each with shadows of its own, got in each other's way."""
         for i, theirs in enumerate(states):
             for mine in states[i + 1 :]:
-                e = shadow.first_conflict(mine.of_arguments, theirs.of_arguments)
+                e = shadow.first_conflict(mine.of_arguments, theirs.of_arguments, mine.chunks, theirs.chunks)
                 if e >= 0:
                     fault[:10] = _race_between(mine.shadows[e], theirs.shadows[e], e)
                     return True
@@ -77,7 +79,8 @@ class State:
     table: np.ndarray
     shadows: np.ndarray
     used: int
-    released: np.ndarray
+    chunks: np.ndarray
+    kept: tuple
 
     @property
     def address(self) -> int:

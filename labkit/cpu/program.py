@@ -7,7 +7,7 @@ import linecache
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numba import njit, typeof
@@ -226,8 +226,12 @@ def _typeof(argument, function, position: int):
     return found
 
 
+@lru_cache(maxsize=1024)
 def fingerprint(function, seen: tuple = ()) -> tuple:
-    """What a kernel's code depends on: its text, and the free names that it uses."""
+    """What a kernel's code depends on: its text, and the free names that it uses.
+
+    As on a GPU the values are those of the first launch; a kernel defined anew is another function.
+    """
     source = Source(function)
     used = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} - source.locals
     values = []

@@ -19,7 +19,8 @@ IN_WARP, IN_BLOCK, IN_GRID = 1, 2, 3  # flags of a read stamp: who read, besides
 THREAD, WARP_EPOCH, EPOCH, BLOCK = 2, 12, 25, 41  # the bits where the fields begin
 EPOCH_NOW, NOW, EPOCH_STAMP, FENCED, ACQUIRED = 1, 3, 4, 5, 6  # slots of the state
 PENDING, PENDING_SITE, PENDING_THREAD = 7, 8, 9
-SHADOWS, RELEASED = 12, 13  # where they lie
+SHADOWS, RELEASED, CHUNKS = 12, 13, 15  # where they lie
+CHUNK = 10  # log2 of the shadows that are marked as touched together
 WARP_EPOCHS = 16  # 32 slots
 STATE = 48
 WATCHED = 5  # the column of the table: whether races are possible at all
@@ -136,6 +137,7 @@ def on_read(S, address, root, site, size):
         raise Stop
     if not (same_epoch(read, now) and read & 3 == IN_BLOCK) and read != now:
         merged = merged_read(read, now, is_shared)
+        mark(S, shadow)
         poke(shadow, 2, merged)
         if merged & 3 == 0:
             poke(shadow, 3, site)
@@ -178,8 +180,15 @@ def on_write(S, address, root, site, size):
         return
     if (peek(shadow, 0) != 0 or peek(shadow, 2) != 0) and unordered_write(S, shadow, site, is_shared):
         raise Stop
+    mark(S, shadow)
     poke(shadow, 0, peek(S, NOW))
     poke(shadow, 1, site)
+
+
+@inlined
+def mark(S, shadow):
+    """Note that something in the shadow's neighbourhood was touched, so that untouched memory is never looked at."""
+    poke(peek(S, CHUNKS), (shadow - peek(S, SHADOWS)) >> (5 + CHUNK), 1)
 
 
 @jit
@@ -216,11 +225,13 @@ def on_atomic(S, address, root, site, size):
 
 
 @jit
-def first_conflict(mine, theirs):
+def first_conflict(mine, theirs, my_chunks, their_chunks):
     """The first element that two groups of blocks touched, at least one of them writing; −1 if none."""
-    for e in range(mine.shape[0]):
-        if (mine[e, 0] and (theirs[e, 0] or theirs[e, 2])) or (mine[e, 2] and theirs[e, 0]):
-            return e
+    for chunk in range(my_chunks.size):
+        if my_chunks[chunk] and their_chunks[chunk]:
+            for e in range(chunk << CHUNK, min((chunk + 1) << CHUNK, mine.shape[0])):
+                if (mine[e, 0] and (theirs[e, 0] or theirs[e, 2])) or (mine[e, 2] and theirs[e, 0]):
+                    return e
     return -1
 
 
