@@ -9,7 +9,7 @@ from matplotlib.testing.compare import compare_images
 from PIL import Image
 
 from conftest import ROOT, made_up
-from labkit import LabError, figures, findings, plots, records
+from labkit import Cost, LabError, figures, findings, plots, records
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,15 @@ def test_like_is_compared_with_like():
     found = findings.speedups(rows).set_index("variant")
     assert found.loc["fused", ["speedup", "predicted"]].tolist() == [2.0, 2.0]
     assert found.loc["fused-4", ["speedup", "predicted"]].tolist() == [4.0, 2.0]
+
+
+def test_counted_bytes_beside_the_models():
+    model = {"one": Cost(4_000_000, 4_000_000), "two": Cost(8_000_000, 8_000_000)}
+    assert "the model is right to the byte" in findings.counted_table(model, model)
+    counted = {"two": Cost(8_000_000, 8_400_000)}  # 2.5 % more in all
+    _, row, verdict = findings.counted_table(model, counted).splitlines()
+    assert row.split() == ["two", "8.000", "8.000", "+0.00%", "8.000", "8.400", "+5.00%"]
+    assert "off by 2.50% at most" in verdict
 
 
 def mixed() -> pd.DataFrame:

@@ -43,6 +43,19 @@ def peek(typingctx, address, slot):
 
 
 @intrinsic
+def constant(typingctx, address, slot):
+    """As `peek`, of memory that no kernel changes: the compiler may load it once and keep it."""
+
+    def codegen(context, builder, signature, args):
+        base = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        loaded = builder.load(builder.gep(base, [args[1]]))
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return loaded
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
 def poke(typingctx, address, slot, value):
     """Store a 64-bit integer, as `peek` loads one."""
 

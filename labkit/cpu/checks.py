@@ -35,14 +35,16 @@ class Checks(Instrument):
         """The state that the blocks of one part begin with."""
         table, used = place_arguments(arguments, self.written)
         rows, total = self.shared_rows(used, dynamic)
-        table, shadows = np.concatenate([table, rows]), np.zeros((total, 4), np.int64)
+        table = np.concatenate([table, rows])
+        shadows, sites = np.zeros((total, 2), np.int64), np.zeros((total, 2), np.int64)
         chunks = np.zeros((total >> shadow.CHUNK) + 1, np.int64)
         released, slots = np.zeros(blocks, np.int64), np.zeros(STATE, np.int64)
         slots[ROWS] = len(table)
-        places = {TABLE: table, SHADOWS: shadows, RELEASED: released, FAULT: fault, shadow.CHUNKS: chunks}
+        places = {TABLE: table, SHADOWS: shadows, RELEASED: released, FAULT: fault}
+        places |= {shadow.CHUNKS: chunks, shadow.SITES: sites}
         for slot, array in places.items():
             slots[slot] = array.ctypes.data
-        return State(slots, table, shadows, used, chunks, (released, fault))
+        return State(slots, table, shadows, sites, used, chunks, (released, fault))
 
     def shared_rows(self, used: int, dynamic: int) -> tuple[np.ndarray, int]:
         """The table's rows of the shared arrays; all views of dynamic shared memory share their shadows."""
@@ -66,7 +68,7 @@ class Checks(Instrument):
             for mine in states[i + 1 :]:
                 e = shadow.first_conflict(mine.of_arguments, theirs.of_arguments, mine.chunks, theirs.chunks)
                 if e >= 0:
-                    fault[:10] = _race_between(mine.shadows[e], theirs.shadows[e], e)
+                    fault[:10] = _race_between(mine, theirs, e)
                     return True
         return False
 
@@ -78,6 +80,7 @@ class State:
     slots: np.ndarray
     table: np.ndarray
     shadows: np.ndarray
+    sites: np.ndarray
     used: int
     chunks: np.ndarray
     kept: tuple
@@ -92,20 +95,11 @@ class State:
         return self.shadows[: self.used]
 
 
-def _race_between(mine: np.ndarray, theirs: np.ndarray, e: int) -> tuple:
+def _race_between(mine: State, theirs: State, e: int) -> tuple:
     """The fault record of two blocks' accesses."""
-    kind = WRITE_WRITE if mine[0] and theirs[0] else WRITE_READ if mine[0] else READ_WRITE
-    now, site = mine[:2] if mine[0] else mine[2:]
-    then, then_site = theirs[2:] if kind == WRITE_READ else theirs[:2]
-    return (
-        RACE,
-        site,
-        shadow.thread_of(now),
-        shadow.thread_of(then),
-        (now >> BLOCK) - 1,
-        (then >> BLOCK) - 1,
-        kind,
-        then_site,
-        e,
-        0,
-    )
+    i_wrote, they_wrote = mine.shadows[e, 0], theirs.shadows[e, 0]
+    kind = WRITE_WRITE if i_wrote and they_wrote else WRITE_READ if i_wrote else READ_WRITE
+    my, their = int(not i_wrote), int(kind == WRITE_READ)  # 0: the write, 1: the read
+    now, then = mine.shadows[e, my], theirs.shadows[e, their]
+    threads, blocks = (shadow.thread_of(now), shadow.thread_of(then)), ((now >> BLOCK) - 1, (then >> BLOCK) - 1)
+    return RACE, mine.sites[e, my], *threads, *blocks, kind, theirs.sites[e, their], e, 0

@@ -1,7 +1,7 @@
 """Who touched an element last, and whether that is in order: the compiled part of the checks.
 
-Each element of an array has a shadow of four integers: when and by whom it was written, and where in the source; the
-same of reads. "When" is an epoch that each barrier advances (and for the lanes of a warp one that syncwarp advances),
+Each element of an array has a shadow of two stamps: when and by whom it was written, and read; where in the source is
+kept beside. "When" is an epoch that each barrier advances (and for the lanes of a warp one that syncwarp advances),
 so two accesses of one epoch by two threads, one of them a write, are a race, whatever order the threads ran in.
 
 A stamp packs block + 1, epoch, warp epoch, thread and two flag bits into one integer; 0 is "never".
@@ -9,7 +9,7 @@ A stamp packs block + 1, epoch, warp epoch, thread and two flag bits into one in
 
 from __future__ import annotations
 
-from labkit.cpu.access import BLOCK_NOW, TABLE, THREAD_NOW, find, inlined, jit, note, peek, poke
+from labkit.cpu.access import BLOCK_NOW, TABLE, THREAD_NOW, constant, find, inlined, jit, note, peek, poke
 from labkit.cpu.arrays import LOCAL, UNKNOWN
 from labkit.cpu.runtime import Stop, any_active
 
@@ -22,7 +22,8 @@ PENDING, PENDING_SITE, PENDING_THREAD = 7, 8, 9
 SHADOWS, RELEASED, CHUNKS = 12, 13, 15  # where they lie
 CHUNK = 10  # log2 of the shadows that are marked as touched together
 WARP_EPOCHS = 16  # 32 slots
-STATE = 48
+SITES = 48
+STATE = 49
 WATCHED = 5  # the column of the table: whether races are possible at all
 
 
@@ -32,11 +33,17 @@ def shadow_of(S, address, root):
     if root == LOCAL:
         return 0, 0
     k = root if root != UNKNOWN else find(S, address)
-    row = peek(S, TABLE) + 48 * k
-    if k < 0 or peek(row, WATCHED) == 0:
+    row = constant(S, TABLE) + 48 * k
+    if k < 0 or constant(row, WATCHED) == 0:
         return 0, 0
-    e = peek(row, 3) + ((address - peek(row, 0)) >> peek(row, 2))
-    return peek(S, SHADOWS) + 32 * e, peek(row, 4)
+    e = constant(row, 3) + ((address - peek(row, 0)) >> constant(row, 2))
+    return constant(S, SHADOWS) + 16 * e, constant(row, 4)
+
+
+@inlined
+def sites_of(S, shadow):
+    """Where the places in the source of the last write and read are kept, apart from the stamps."""
+    return constant(S, SITES) + (shadow - constant(S, SHADOWS))
 
 
 @inlined
@@ -62,7 +69,7 @@ def ordered_by_warp(then, now):
 
 @jit
 def note_race(S, kind, site, then, then_site, shadow, is_shared):
-    e = (shadow - peek(S, SHADOWS)) >> 5
+    e = (shadow - peek(S, SHADOWS)) >> 4
     note(
         S,
         RACE,
@@ -127,20 +134,28 @@ def merged_read(read, now, is_shared):
 
 
 @inlined
+def known_reader(read, now):
+    """Whether another read changes nothing: by the same thread, or by one of many of the same warp or block."""
+    if read & 3 == IN_WARP:
+        return (read ^ now) >> (THREAD + 5) == 0
+    return read == now or (same_epoch(read, now) and read & 3 == IN_BLOCK)
+
+
+@inlined
 def on_read(S, address, root, site, size):
     shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    now, written, read = peek(S, NOW), peek(shadow, 0), peek(shadow, 2)
+    now, written, read = peek(S, NOW), peek(shadow, 0), peek(shadow, 1)
     odd = (written != 0 or is_shared) and (same_epoch(written, now) or not same_block(written, now))
     if odd and suspicious_read(S, shadow, site, now, is_shared):
         raise Stop
-    if not (same_epoch(read, now) and read & 3 == IN_BLOCK) and read != now:
+    if not known_reader(read, now):
         merged = merged_read(read, now, is_shared)
-        mark(S, shadow)
-        poke(shadow, 2, merged)
+        mark(S, shadow, is_shared)
+        poke(shadow, 1, merged)
         if merged & 3 == 0:
-            poke(shadow, 3, site)
+            poke(sites_of(S, shadow), 1, site)
 
 
 @jit
@@ -157,7 +172,7 @@ def suspicious_read(S, shadow, site, now, is_shared):
             poke(S, PENDING_THREAD, peek(S, THREAD_NOW))
         return False
     if conflicts(S, written, now, is_shared):
-        note_race(S, READ_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
+        note_race(S, READ_WRITE, site, written, peek(sites_of(S, shadow), 0), shadow, is_shared)
         return True
     return False
 
@@ -168,7 +183,7 @@ def uninitialised(S):
     shadow = peek(S, PENDING)
     if shadow == 0:
         return False
-    e = (shadow - peek(S, SHADOWS)) >> 5
+    e = (shadow - peek(S, SHADOWS)) >> 4
     note(S, UNINITIALISED, peek(S, PENDING_SITE), peek(S, PENDING_THREAD), 0, peek(S, BLOCK_NOW), 0, 0, 0, e, 1)
     return True
 
@@ -178,29 +193,30 @@ def on_write(S, address, root, site, size):
     shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    if (peek(shadow, 0) != 0 or peek(shadow, 2) != 0) and unordered_write(S, shadow, site, is_shared):
+    if (peek(shadow, 0) != 0 or peek(shadow, 1) != 0) and unordered_write(S, shadow, site, is_shared):
         raise Stop
-    mark(S, shadow)
+    mark(S, shadow, is_shared)
     poke(shadow, 0, peek(S, NOW))
-    poke(shadow, 1, site)
+    poke(sites_of(S, shadow), 0, site)
 
 
 @inlined
-def mark(S, shadow):
-    """Note that something in the shadow's neighbourhood was touched, so that untouched memory is never looked at."""
-    poke(peek(S, CHUNKS), (shadow - peek(S, SHADOWS)) >> (5 + CHUNK), 1)
+def mark(S, shadow, is_shared):
+    """Note where global memory was touched, so that untouched memory is never looked at."""
+    if not is_shared:
+        poke(constant(S, CHUNKS), (shadow - constant(S, SHADOWS)) >> (4 + CHUNK), 1)
 
 
 @jit
 def unordered_write(S, shadow, site, is_shared, is_atomic=False):
     """Whether a write conflicts with the last write or with reads; notes it. Atomics are ordered among themselves."""
-    written, read, now = peek(shadow, 0), peek(shadow, 2), peek(S, NOW)
+    written, read, now = peek(shadow, 0), peek(shadow, 1), peek(S, NOW)
     harmless = is_atomic and written & ATOMIC and (same_block(written, now) or not written & AFTER_PLAIN)
     if written != 0 and not harmless and conflicts(S, written, now, is_shared):
-        note_race(S, WRITE_WRITE, site, written, peek(shadow, 1), shadow, is_shared)
+        note_race(S, WRITE_WRITE, site, written, peek(sites_of(S, shadow), 0), shadow, is_shared)
         return True
     if read != 0 and conflicts_with_readers(S, read, now, is_shared):
-        note_race(S, WRITE_READ, site, read, peek(shadow, 3), shadow, is_shared)
+        note_race(S, WRITE_READ, site, read, peek(sites_of(S, shadow), 1), shadow, is_shared)
         return True
     return False
 
@@ -217,7 +233,7 @@ def on_atomic(S, address, root, site, size):
         raise Stop
     plain = written != 0 and same_block(written, now) and (written & AFTER_PLAIN or not written & ATOMIC)
     poke(shadow, 0, now | ATOMIC | (AFTER_PLAIN if plain else 0))
-    poke(shadow, 1, site)
+    poke(sites_of(S, shadow), 0, site)
     if not is_shared:
         poke(S, ACQUIRED, 1)
         if peek(S, FENCED):
@@ -230,7 +246,7 @@ def first_conflict(mine, theirs, my_chunks, their_chunks):
     for chunk in range(my_chunks.size):
         if my_chunks[chunk] and their_chunks[chunk]:
             for e in range(chunk << CHUNK, min((chunk + 1) << CHUNK, mine.shape[0])):
-                if (mine[e, 0] and (theirs[e, 0] or theirs[e, 2])) or (mine[e, 2] and theirs[e, 0]):
+                if (mine[e, 0] and (theirs[e, 0] or theirs[e, 1])) or (mine[e, 1] and theirs[e, 0]):
                     return e
     return -1
 
