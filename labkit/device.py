@@ -245,7 +245,7 @@ def mode() -> str:
     if MACHINE.mode == "simulator":
         return (
             "Mode: recorded. No GPU is usable here (`labkit doctor` says why).\n"
-            "Kernels run compiled on the CPU, every access checked; GPU times come from the records in data/."
+            "Kernels run compiled on the CPU, and checks watch every access; GPU times come from the records in data/."
         )
     return f"Mode: none. {TOO_LATE}."
 

@@ -53,7 +53,7 @@ def _cost(rows: pd.DataFrame) -> str:
         return "no thread touches it"
     requests = rows["requests"].sum()
     if (rows["space"] == "global").all():
-        return f"{rows['sectors'].sum() / requests:.3g} sectors a request"
+        return f"{traffic.sectors(rows['sectors'].sum() / requests)} a request"
     return f"{(rows['passes'] - rows['ideal']).sum() / requests:.3g} bank conflicts a request"
 
 

@@ -141,11 +141,11 @@ class Counted:
 
     def listing(self) -> str:
         """The kernel's source; beside each line what a warp does there: loads, stores, sectors, conflicts a request."""
-        said = {n: _line_note(rows) for n, rows in self.lines.groupby("line")}
+        said = {n - self.first_line: _line_note(rows) for n, rows in self.lines.groupby("line")}
         text = self.source.splitlines()
-        width = max(len(t) for t in text) + 2
+        width = max((len(t) for i, t in enumerate(text) if i in said), default=0) + 2
         head = f"{self.name}: {self.blocks:,} of {self.of_blocks:,} blocks counted"
-        body = [f"{t:{width}}{said.get(self.first_line + i, '')}".rstrip() for i, t in enumerate(text)]
+        body = [f"{t:{width}}{said.get(i, '')}".rstrip() for i, t in enumerate(text)]
         return "\n".join([head, *body])
 
 
@@ -163,11 +163,16 @@ def _rates(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _line_note(rows: pd.DataFrame) -> str:
     """`x: load, 4 sectors; s: store, 31 conflicts` for one line of source."""
-    notes = []
+    notes: dict[str, list[str]] = {}
     for r in _rates(rows.groupby(["array", "space", "does"], sort=False)[list(SUMS)].sum().reset_index()).itertuples():
-        rate = f"{r.sectors_per_request:.3g} sectors" if r.space == "global" else _conflicts(r.conflicts_per_request)
-        notes.append(f"{r.array}: {r.does}, {rate}")
-    return "# " + "; ".join(notes)
+        rate = sectors(r.sectors_per_request) if r.space == "global" else _conflicts(r.conflicts_per_request)
+        notes.setdefault(f"{r.does}, {rate}", []).append(r.array)
+    return "# " + "; ".join(f"{', '.join(arrays)}: {what}" for what, arrays in notes.items())
+
+
+def sectors(n: float) -> str:
+    """A number of sectors, in words."""
+    return f"{n:.3g} sector{'' if n == 1 else 's'}"
 
 
 def _conflicts(n: float) -> str:
@@ -180,6 +185,9 @@ def count(kernel, grid, block, *arguments, shared: int = 0, blocks: int | None =
     grid, block  as in kernel[grid, block]
     shared       bytes of dynamic shared memory
     blocks       count so many blocks, spread over the grid (default: all)
+
+    An array is taken to begin where a device allocation would, on a boundary of 256 bytes; a view (`a[1:]`) where it
+    lies in its array.
 
     A fault that makes counting meaningless (an index out of range, a divergent barrier) raises KernelFault.
     """

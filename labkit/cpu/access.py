@@ -16,7 +16,7 @@ from labkit.cpu.runtime import Stop
 INDEX = 10  # fault[0]
 BLOCK_NOW, THREAD_NOW, TABLE, ROWS, FAULT = 0, 2, 10, 11, 14  # slots
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
+jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 inlined = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, forceinline=True)
 
 
@@ -69,7 +69,9 @@ def poke(typingctx, address, slot, value):
 
 @jit
 def note(S, *values):
-    """Write a fault record: what happened, at which site, then the rest."""
+    """Write a fault record: what happened, at which site, then the rest. The first one stays."""
+    if peek(peek(S, FAULT), 0):
+        return
     for i, value in enumerate(values):
         poke(peek(S, FAULT), i, value)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import njit
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
-bounded = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True, boundscheck=True)
+jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+bounded = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, boundscheck=True)
 
 
 def _atomic(update):

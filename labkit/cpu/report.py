@@ -14,7 +14,7 @@ ADVICE = {
     faults.OUT_OF_RANGE: "guard it with an `if` on the array's shape, or launch fewer threads",
     faults.NEGATIVE: "on a GPU it silently reaches another element; guard it",
     faults.SHARED_RACE: "put cuda.syncthreads() between the two",
-    faults.GLOBAL_RACE: "blocks run in any order: give each its own element, use cuda.atomic, or split the kernel",
+    faults.GLOBAL_RACE: "give each block its own elements, use cuda.atomic, or split the kernel",
     faults.DIVERGENT: "move the barrier out of the branch, so that all threads of the block reach it",
     faults.UNINITIALISED: "write it, then cuda.syncthreads(), before it is read",
     faults.LANES: "name in the mask exactly the lanes that get here, or move it out of the branch",
@@ -90,8 +90,8 @@ class _Report:
         site = self.site(self.record[1])
         axis, index, extent = self.record[5:8]
         kind = faults.NEGATIVE if index < 0 else faults.OUT_OF_RANGE
-        of = f" along axis {axis}" if axis else ""
-        said = f"{site.array}[{index}]{of}, which has {extent} ({self.who})"
+        along = f" along axis {axis}" if axis else ""
+        said = f"{site.array}[{index}]{along}, where {site.array} has {extent} ({self.who})"
         return self.make(kind, self.place(site), said, array=site.array, index=index)
 
     def element(self) -> tuple[str, int | tuple]:
@@ -127,7 +127,9 @@ class _Report:
         elif not is_shared:
             them = f"block {other_block}, {them}"
         hazard = HAZARD[self.record[6]].format(f"{them} in line {other.line}")
-        nothing = "with no barrier between them" if is_shared or other_block == self.block else "in another block"
+        nothing = (
+            "with no barrier between them" if is_shared or other_block == self.block else "and blocks have no order"
+        )
         array, index = self.element()
         said = f"{self.who} {hazard}: {_subscript(array, index)}, {nothing}"
         kind = faults.SHARED_RACE if is_shared else faults.GLOBAL_RACE

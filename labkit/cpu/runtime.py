@@ -18,7 +18,7 @@ class Stop(Exception):
     """Raised in a compiled kernel after it has noted a fault."""
 
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, cache=True)
+jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 
 
 @jit
@@ -50,6 +50,8 @@ def swap(off, depth):
 @jit
 def diverged(off, fault, line, block):
     """Whether some threads reach a barrier and others, that have not returned, don't; notes one of each."""
+    if fault[0]:
+        return True  # something else came first
     here = missing = -1
     for t in range(off.size):
         if off[t] == 0:
@@ -65,6 +67,8 @@ def diverged(off, fault, line, block):
 @jit
 def lanes_missing(off, masks, has_mask, fault, line, block):
     """Whether a warp operation's mask names a lane that has not returned and is not here, or leaves a lane out."""
+    if fault[0]:
+        return True
     if not has_mask:
         return False
     for first in range(0, off.size, 32):

@@ -9,7 +9,7 @@ A stamp packs block + 1, epoch, warp epoch, thread and two flag bits into one in
 
 from __future__ import annotations
 
-from labkit.cpu.access import BLOCK_NOW, TABLE, THREAD_NOW, constant, find, inlined, jit, note, peek, poke
+from labkit.cpu.access import BLOCK_NOW, FAULT, TABLE, THREAD_NOW, constant, find, inlined, jit, note, peek, poke
 from labkit.cpu.arrays import LOCAL, UNKNOWN
 from labkit.cpu.runtime import Stop, any_active
 
@@ -69,6 +69,9 @@ def ordered_by_warp(then, now):
 
 @jit
 def note_race(S, kind, site, then, then_site, shadow, is_shared):
+    """Note the first race. The thread runs on, which keeps its loops quick, and is stopped when it is done."""
+    if peek(peek(S, FAULT), 0):
+        return
     e = (shadow - peek(S, SHADOWS)) >> 4
     note(
         S,
@@ -147,9 +150,9 @@ def on_read(S, address, root, site, size):
     if shadow == 0:
         return
     now, written, read = peek(S, NOW), peek(shadow, 0), peek(shadow, 1)
-    odd = (written != 0 or is_shared) and (same_epoch(written, now) or not same_block(written, now))
-    if odd and suspicious_read(S, shadow, site, now, is_shared):
-        raise Stop
+    apart = (written ^ now) >> EPOCH
+    if apart == 0 or apart >> (BLOCK - EPOCH) != 0:
+        suspicious_read(S, shadow, site, now, is_shared)
     if not known_reader(read, now):
         merged = merged_read(read, now, is_shared)
         mark(S, shadow, is_shared)
@@ -170,11 +173,8 @@ def suspicious_read(S, shadow, site, now, is_shared):
             poke(S, PENDING, shadow)
             poke(S, PENDING_SITE, site)
             poke(S, PENDING_THREAD, peek(S, THREAD_NOW))
-        return False
-    if conflicts(S, written, now, is_shared):
+    elif written != 0 and conflicts(S, written, now, is_shared):
         note_race(S, READ_WRITE, site, written, peek(sites_of(S, shadow), 0), shadow, is_shared)
-        return True
-    return False
 
 
 @jit
@@ -193,8 +193,8 @@ def on_write(S, address, root, site, size):
     shadow, is_shared = shadow_of(S, address, root)
     if shadow == 0:
         return
-    if (peek(shadow, 0) != 0 or peek(shadow, 1) != 0) and unordered_write(S, shadow, site, is_shared):
-        raise Stop
+    if peek(shadow, 0) != 0 or peek(shadow, 1) != 0:
+        check_write(S, shadow, site, is_shared, False)
     mark(S, shadow, is_shared)
     poke(shadow, 0, peek(S, NOW))
     poke(sites_of(S, shadow), 0, site)
@@ -208,17 +208,14 @@ def mark(S, shadow, is_shared):
 
 
 @jit
-def unordered_write(S, shadow, site, is_shared, is_atomic=False):
-    """Whether a write conflicts with the last write or with reads; notes it. Atomics are ordered among themselves."""
+def check_write(S, shadow, site, is_shared, is_atomic):
+    """A write after other accesses. Atomics are ordered among themselves."""
     written, read, now = peek(shadow, 0), peek(shadow, 1), peek(S, NOW)
     harmless = is_atomic and written & ATOMIC and (same_block(written, now) or not written & AFTER_PLAIN)
     if written != 0 and not harmless and conflicts(S, written, now, is_shared):
         note_race(S, WRITE_WRITE, site, written, peek(sites_of(S, shadow), 0), shadow, is_shared)
-        return True
-    if read != 0 and conflicts_with_readers(S, read, now, is_shared):
+    elif read != 0 and conflicts_with_readers(S, read, now, is_shared):
         note_race(S, WRITE_READ, site, read, peek(sites_of(S, shadow), 1), shadow, is_shared)
-        return True
-    return False
 
 
 @jit
@@ -229,8 +226,8 @@ def on_atomic(S, address, root, site, size):
     now, written = peek(S, NOW), peek(shadow, 0)
     if is_shared and (written == 0 or not same_block(written, now)):
         suspicious_read(S, shadow, site, now, is_shared)
-    elif unordered_write(S, shadow, site, is_shared, True):
-        raise Stop
+    else:
+        check_write(S, shadow, site, is_shared, True)
     plain = written != 0 and same_block(written, now) and (written & AFTER_PLAIN or not written & ATOMIC)
     poke(shadow, 0, now | ATOMIC | (AFTER_PLAIN if plain else 0))
     poke(sites_of(S, shadow), 0, site)
@@ -256,6 +253,8 @@ def first_conflict(mine, theirs, my_chunks, their_chunks):
 
 @inlined
 def begin_thread(S, t):
+    if peek(constant(S, FAULT), 0):
+        raise Stop
     poke(S, THREAD_NOW, t)
     poke(S, NOW, peek(S, EPOCH_STAMP) | peek(S, WARP_EPOCHS + (t >> 5)) << WARP_EPOCH | t << THREAD)
 
@@ -278,15 +277,15 @@ def begin_block(S, b):
 
 @jit
 def end_block(S):
-    """Nothing read may have stayed unwritten."""
-    if uninitialised(S):
+    """Nothing read may have stayed unwritten, and no race have been noted."""
+    if peek(peek(S, FAULT), 0) or uninitialised(S):
         raise Stop
 
 
 @jit
 def barrier(S, off, site):
     if any_active(off):
-        if uninitialised(S):
+        if peek(peek(S, FAULT), 0) or uninitialised(S):
             raise Stop
         begin_epoch(S, peek(S, BLOCK_NOW), peek(S, EPOCH_NOW) + 1)
         if peek(S, EPOCH_NOW) >= 1 << (BLOCK - EPOCH):
