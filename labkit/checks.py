@@ -196,8 +196,9 @@ def _check_launch(kernel, case, configuration, inputs, reference, dtype, reducti
 
 def _check_on_cpu(kernel, configuration, arguments, shape, dtype, where) -> None:
     """What a GPU does not tell: races, bad indices and barriers that not all threads reach, found on the CPU."""
+    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]  # a wrong kernel may write into them
     try:
-        cpu.run(kernel, *configuration, *arguments, poisoned(shape, dtype), checks=True)
+        cpu.run(kernel, *configuration, *copies, poisoned(shape, dtype), checks=True)
     except cpu.KernelFault as e:
         raise WrongAnswer(f"{where}: {e}") from e
     except LabError:

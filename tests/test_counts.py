@@ -40,6 +40,8 @@ def ncu():
 def test_ncu_saw_them_all(ncu):
     assert set(ncu.index) == {c.name for c in COUNTED}
     assert len(EXACT) >= 40
+    readme = (device.ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{len(EXACT)} of {len(COUNTED)} kernels exactly" in readme
     assert {c.name for c in CHOSEN} >= NAMED
 
 

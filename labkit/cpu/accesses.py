@@ -47,7 +47,7 @@ class Accesses(ast.NodeTransformer):
             return [s]
         if len(s.targets) == 1 and isinstance(s.targets[0], ast.Subscript) and not _is_name(s.targets[0].slice):
             return [self.store(s.targets[0], s.value, s)]
-        value = f"_v{id(s) & 0xFFFFFF:x}"  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
+        value = f"_assigned_{id(s) & 0xFFFFFF:x}"  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
         return [assign(value, s.value, s), *self.spread(s.targets, name(value), s)]
 
     def spread(self, targets: list[ast.expr], value: ast.expr, s: ast.stmt) -> list[ast.stmt]:
@@ -79,7 +79,7 @@ class Accesses(ast.NodeTransformer):
             return [assign(s.target.id, call("_flop", name("_S"), new), s)]
         if not isinstance(s.target, ast.Subscript):
             return [s]
-        index = f"_k{id(s) & 0xFFFFFF:x}"  # the index is evaluated once
+        index = f"_index_{id(s) & 0xFFFFFF:x}"  # the index is evaluated once
         ahead = assign(index, self.visit(_Slices().visit(s.target.slice)), s)
         target = ast.copy_location(ast.Subscript(s.target.value, name(index), ast.Load()), s.target)
         target.origin = s.target.origin
@@ -109,7 +109,7 @@ class Accesses(ast.NodeTransformer):
                 return self.visit(_field(node))
             node.value = self.visit(node.value)
             return node
-        if isinstance(node.value, ast.Name) and node.value.id.startswith("_v"):
+        if isinstance(node.value, ast.Name) and node.value.id.startswith("_assigned_"):
             return node
         return ast.copy_location(self.access("_ld", node, "load"), node)
 
