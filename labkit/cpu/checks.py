@@ -12,6 +12,17 @@ from labkit.cpu.arrays import place_arguments, unit_of
 from labkit.cpu.instrument import Instrument
 from labkit.cpu.shadow import BLOCK, RACE, READ_WRITE, RELEASED, SHADOWS, STATE, WRITE_READ, WRITE_WRITE
 
+NAMES = access_functions(shadow.on_read, shadow.on_write, shadow.on_atomic) | {
+    "_pointer": pointer,
+    "_place": place,
+    "_begin_block": shadow.begin_block,
+    "_end_block": shadow.end_block,
+    "_begin_thread": shadow.begin_thread,
+    "_barrier": shadow.barrier,
+    "_warp": shadow.warp,
+    "_fence": shadow.fence,
+}  # made once: numba compiles each for the array types that it meets
+
 
 class Checks(Instrument):
     """The instrument of checked launches."""
@@ -20,16 +31,7 @@ class Checks(Instrument):
 
     def __init__(self):
         super().__init__()
-        self.names = access_functions(shadow.on_read, shadow.on_write, shadow.on_atomic) | {
-            "_pointer": pointer,
-            "_place": place,
-            "_begin_block": shadow.begin_block,
-            "_end_block": shadow.end_block,
-            "_begin_thread": shadow.begin_thread,
-            "_barrier": shadow.barrier,
-            "_warp": shadow.warp,
-            "_fence": shadow.fence,
-        }
+        self.names = dict(NAMES)
 
     def state(self, arguments: tuple, blocks: int, dynamic: int, fault: np.ndarray) -> State:
         """The state that the blocks of one part begin with."""

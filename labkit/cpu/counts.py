@@ -29,6 +29,23 @@ from labkit.cpu.requests import (
 )
 from labkit.cpu.tree import Together, assign, call, name, parse
 
+NAMES = access_functions(requests.touch(1), requests.touch(2), requests.touch(3)) | {
+    "_pointer": pointer,
+    "_place": place,
+    "_begin_block": requests.begin_block,
+    "_begin_region": requests.begin_region,
+    "_begin_thread": requests.begin_thread,
+    "_close_warp": requests.close_warp,
+    "_meet": requests.meet,
+    "_fence": requests.fence,
+    "_turn": requests.turn,
+    "_key_now": requests.key_now,
+    "_set_key": requests.set_key,
+    "_entering": requests.entering,
+    "_leaving": requests.leaving,
+    "_flop": requests.flop,
+}
+
 
 class Counts(Instrument):
     """The instrument of `labkit.traffic.count`."""
@@ -38,22 +55,7 @@ class Counts(Instrument):
 
     def __init__(self):
         super().__init__()
-        self.names = access_functions(requests.touch(1), requests.touch(2), requests.touch(3)) | {
-            "_pointer": pointer,
-            "_place": place,
-            "_begin_block": requests.begin_block,
-            "_begin_region": requests.begin_region,
-            "_begin_thread": requests.begin_thread,
-            "_close_warp": requests.close_warp,
-            "_meet": requests.meet,
-            "_fence": requests.fence,
-            "_turn": requests.turn,
-            "_key_now": requests.key_now,
-            "_set_key": requests.set_key,
-            "_entering": requests.entering,
-            "_leaving": requests.leaving,
-            "_flop": requests.flop,
-        }
+        self.names = dict(NAMES)
 
     def end_block(self) -> list[str]:
         return ["_close_warp(_S)"]
