@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import labkit  # noqa: F401  # isort: skip  # before numba
 
 import numpy as np
+from faults import labels, normal, zeros
 from numba import cuda, float32, int8, int32
 
 BLOCK = 64
@@ -38,18 +39,6 @@ INNOCENT: list[Innocent] = []
 
 def seed(kernel, grid, block, arguments, **options):
     INNOCENT.append(Innocent(kernel, grid, block, arguments, **options))
-
-
-def normal(rng, *shape):
-    return rng.standard_normal(shape, dtype=np.float32)
-
-
-def zeros(*shape, dtype=np.float32):
-    return np.zeros(shape, dtype)
-
-
-def labels(rng, n, classes):
-    return rng.integers(0, classes, n).astype(np.int32)
 
 
 # --- barriers -------------------------------------------------------------------------------------------------

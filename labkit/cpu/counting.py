@@ -11,6 +11,7 @@ from labkit.cpu import _launch, report
 from labkit.cpu.arrays import SPACES
 from labkit.cpu.counts import State
 from labkit.cpu.launch import Launch, host, prepare
+from labkit.cpu.private import dtype_of
 from labkit.cpu.program import WORKERS, Program, run_parts
 from labkit.cpu.requests import CAPACITY, COLUMNS, KINDS, LOGGED, TOO_MANY
 from labkit.cpu.runtime import Stop
@@ -150,7 +151,5 @@ def touched_by(kernel, grid, block, arguments: tuple, array: str, line: int | No
 def _shape(built: Program, arguments: tuple, root: int) -> tuple[tuple[int, ...], int]:
     if root < len(arguments):
         return arguments[root].shape, arguments[root].itemsize
-    from labkit.cpu.private import dtype_of
-
     declared = built.instrument.shared[root - len(arguments)]
     return declared.shape, dtype_of(declared.dtype).itemsize
