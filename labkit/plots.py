@@ -59,6 +59,17 @@ VARIANTS = {
     "fused-1": (ORANGE, "v"),
     "launch": (VERMILLION, "v"),
     "kernel": (BLUE, "s"),
+    "read": (BLUE, "s"),
+    "fma": (GREEN, "o"),
+    "l2": (GREY, "o"),
+    "polynomial": (GREEN, "p"),
+    "softmax": (BLUE, "D"),
+    "layer-norm": (PURPLE, "^"),
+    "gemv": (ORANGE, "v"),
+    "attention": (VERMILLION, "P"),
+    "attention-decode": (VERMILLION, "P"),
+    "axpy": (ORANGE, "v"),
+    "matmul": (GREEN, "*"),
 }
 
 

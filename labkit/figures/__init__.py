@@ -1,0 +1,10 @@
+"""The course's figures: each a function from records to a figure whose title is what it found.
+
+One module a chapter; the chapters find them all here.
+"""
+
+from labkit.figures.fusion import *  # noqa: F403
+from labkit.figures.launch import *  # noqa: F403
+from labkit.figures.registry import FIGURES, draw_all
+
+__all__ = ["FIGURES", "draw_all", *fusion.__all__, *launch.__all__]  # noqa: F405

@@ -1,0 +1,102 @@
+"""Addresses, and 16 bytes at once."""
+
+from __future__ import annotations
+
+from labkit.ptx import emit
+
+try:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+except ImportError:  # numba is a dependency; this is for readers of the docs alone
+    ir = None
+
+ADDRESS = "{.reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a;}"
+
+
+def _pointer(context, builder, array_type, array, index_type, index):
+    """The address of array[index]; index is an integer or a tuple of them."""
+    from numba.cuda.np import arrayobj
+
+    made = arrayobj.make_array(array_type)(context, builder, array)
+    many = isinstance(index_type, types.BaseTuple)
+    kinds = list(index_type) if many else [index_type]
+    values = emit.split(builder, index, len(kinds)) if many else [index]
+    integers = [context.cast(builder, v, t, types.intp) for v, t in zip(values, kinds, strict=True)]
+    shape, strides = (cgutils.unpack_tuple(builder, part) for part in (made.shape, made.strides))
+    return cgutils.get_item_pointer2(context, builder, made.data, shape, strides, array_type.layout, integers)
+
+
+def _first(context, builder, array_type, array):
+    from numba.cuda.np import arrayobj
+
+    return builder.ptrtoint(arrayobj.make_array(array_type)(context, builder, array).data, ir.IntType(64))
+
+
+def _address(context, builder, sig, arguments):
+    return _first(context, builder, sig.args[0], arguments[0])
+
+
+def _shared_address(context, builder, sig, arguments):
+    generic = _first(context, builder, sig.args[0], arguments[0])
+    return emit.assembly(builder, ADDRESS, "=r,l", [ir.IntType(32)], [generic], effect=False)
+
+
+def _vector(width: int):
+    return ir.VectorType(ir.FloatType(), width)
+
+
+def _lane(i: int):
+    return ir.Constant(ir.IntType(32), i)
+
+
+def _load4(context, builder, sig, arguments):
+    pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
+    wide = builder.bitcast(pointer, _vector(4).as_pointer(pointer.type.addrspace))
+    value = builder.load(wide, align=16)
+    parts = [builder.extract_element(value, _lane(i)) for i in range(4)]
+    return context.make_tuple(builder, sig.return_type, parts)
+
+
+def _store4(context, builder, sig, arguments):
+    pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
+    wide = builder.bitcast(pointer, _vector(4).as_pointer(pointer.type.addrspace))
+    value = ir.Constant(_vector(4), ir.Undefined)
+    for i in range(4):
+        value = builder.insert_element(value, arguments[2 + i], _lane(i))
+    builder.store(value, wide, align=16)
+    return context.get_dummy_value()
+
+
+if emit.intrinsic is None:
+    address, shared_address, load4, store4 = map(emit.refuse, ("address", "shared_address", "load4", "store4"))
+else:
+    four = types.UniTuple(types.float32, 4)
+    address = emit.typed(
+        "address",
+        1,
+        lambda array: types.int64(array),
+        _address,
+        "The address of array's first element, int64: what cp_async_16 and st_global take.",
+    )
+    shared_address = emit.typed(
+        "shared_address",
+        1,
+        lambda array: types.uint32(array),
+        _shared_address,
+        "The address of a shared array's first element in shared memory, uint32: what ldmatrix, mbarriers and copies take.",
+    )
+    load4 = emit.typed(
+        "load4",
+        2,
+        lambda array, index: four(array, index),
+        _load4,
+        "Four float32 at array[index] and after it, in one load of 16 bytes (ld.v4.f32); aligned to 16 bytes.\n\n    index  an integer, or a tuple of integers for an array of several dimensions\n    ",
+    )
+    store4 = emit.typed(
+        "store4",
+        6,
+        lambda array, index, *_: types.void(array, index, *[types.float32] * 4),
+        _store4,
+        "Store four float32 at array[index] and after it, in one store of 16 bytes (st.v4.f32); aligned to 16 bytes.",
+    )

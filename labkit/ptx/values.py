@@ -1,0 +1,58 @@
+"""Small arithmetic that numba has no name for."""
+
+from __future__ import annotations
+
+from labkit.ptx.emit import instruction
+
+pack_half2 = instruction(
+    "pack_half2", "cvt.rn.f16x2.f32 $0, $2, $1;", "uint32", "float32", "float32", since=(8, 0), effect=False,
+    doc="""Two float32 rounded to float16 in one uint32: the first in the low half, where memory has it first.
+
+    Compute capability 8.0. PTX manual: "Data Movement and Conversion Instructions: cvt".
+    """,
+)  # fmt: skip
+
+exp2 = instruction(
+    "exp2", "ex2.approx.ftz.f32 $0, $1;", "float32", "float32", effect=False,
+    doc="""2 to the power of a float32, by the special function unit (about 2 ulp; tiny results become 0).
+
+    PTX manual: "Floating Point Instructions: ex2".
+    """,
+)  # fmt: skip
+
+max_f32 = instruction(
+    "max_f32", "max.f32 $0, $1, $2;", "float32", "float32", "float32", effect=False,
+    doc="""The larger of two float32; of a NaN and a number the number. PTX manual: "Floating Point Instructions: max".""",
+)  # fmt: skip
+
+st_global_b32 = instruction(
+    "st_global_b32", "st.global.b32 [$0], $1;", None, "int64", "uint32",
+    doc="""Store a uint32 (such as two float16 from pack_half2) at a global address, aligned to 4 bytes.
+
+    PTX manual: "Data Movement and Conversion Instructions: st".
+    """,
+)  # fmt: skip
+
+st_global_v4_b32 = instruction(
+    "st_global_v4_b32", "st.global.v4.b32 [$0], {$1,$2,$3,$4};", None, "int64", *("uint32",) * 4,
+    doc="""Store four uint32 at a global address, aligned to 16 bytes.
+
+    PTX manual: "Data Movement and Conversion Instructions: st".
+    """,
+)  # fmt: skip
+
+st_shared_b32 = instruction(
+    "st_shared_b32", "st.shared.b32 [$0], $1;", None, "uint32", "uint32",
+    doc="""Store a uint32 at a shared address, aligned to 4 bytes.
+
+    PTX manual: "Data Movement and Conversion Instructions: st".
+    """,
+)  # fmt: skip
+
+ld_shared_v4_b32 = instruction(
+    "ld_shared_v4_b32", "ld.shared.v4.b32 {$0,$1,$2,$3}, [$4];", ("uint32",) * 4, "uint32",
+    doc="""Four uint32 from a shared address, aligned to 16 bytes.
+
+    PTX manual: "Data Movement and Conversion Instructions: ld".
+    """,
+)  # fmt: skip
