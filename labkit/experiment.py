@@ -58,6 +58,7 @@ class Experiment:
     grid      the parameters to measure, a list of dicts
     quick     fewer of them, for a live run that records nothing (default: all)
     small     awkward and real sizes to check on the CPU where there is no GPU, every access watched
+    applies   applies(variant, **parameters): whether a variant is meant for these parameters (default: all are)
     """
 
     name: str
@@ -67,6 +68,7 @@ class Experiment:
     quick: Sequence[dict] = ()
     small: Sequence[dict] = ()
     options: dict = field(default_factory=dict)
+    applies: Callable[..., bool] = lambda variant, **parameters: True
 
     def run(self) -> pd.DataFrame:
         """With a GPU: check each variant, then measure them together. Without: check small, show the recorded rows.
@@ -108,6 +110,8 @@ class Experiment:
         poison = checks.poisoned(case.reference.shape, case.dtype)
         launches, errors = {}, {}
         for name, build in self.variants.items():
+            if not self.applies(name, **parameters):
+                continue
             out = cuda.to_device(poison)
             try:
                 launch = build(*inputs, out)

@@ -249,7 +249,7 @@ def _device_function(target):
 
 
 def _is_intrinsic(target) -> bool:
-    return type(target).__name__ == "_Intrinsic"
+    return type(target).__name__ == "_Intrinsic" or hasattr(target, "ptx")  # labkit.ptx's stand-ins
 
 
 def _functions():

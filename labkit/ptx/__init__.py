@@ -1,9 +1,30 @@
-"""PTX instructions as functions for numba.cuda kernels, and what the compiler made of a kernel."""
+"""PTX instructions as functions for numba.cuda kernels, and what the compiler made of a kernel.
 
+Named after the instructions. Without a GPU they can be compiled (compile_for), and the few that have a plain meaning
+(load4, store4) run on the CPU; the others are refused there in one line.
+"""
+
+from labkit.ptx.compiled import Compiled, compile_for, compiler_trouble
 from labkit.ptx.copies import *  # noqa: F403
 from labkit.ptx.emit import NotOnThisGpu
-from labkit.ptx.host import prepare, tensor_map
+from labkit.ptx.host import aligned_rows, copy_rows, prepare, tensor_map
 from labkit.ptx.matrix import *  # noqa: F403
 from labkit.ptx.memory import address, load4, shared_address, store4
 from labkit.ptx.values import *  # noqa: F403
 from labkit.ptx.warpgroup import *  # noqa: F403
+
+__all__ = [
+    "Compiled",
+    "NotOnThisGpu",
+    "address",
+    "aligned_rows",
+    "compile_for",
+    "compiler_trouble",
+    "copy_rows",
+    "load4",
+    "prepare",
+    "shared_address",
+    "store4",
+    "tensor_map",
+]
+__all__ += [*copies.__all__, *matrix.__all__, *values.__all__, *warpgroup.__all__]  # noqa: F405

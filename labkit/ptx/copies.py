@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from labkit.ptx.emit import instruction
 
+__all__ = [
+    "cp_async_16",
+    "cp_async_commit",
+    "cp_async_wait_0",
+    "cp_async_wait_1",
+    "cp_async_wait_2",
+    "cp_async_wait_3",
+    "fence_mbarrier_init",
+    "fence_proxy_async",
+    "mbarrier_arrive",
+    "mbarrier_expect",
+    "mbarrier_init",
+    "mbarrier_wait",
+    "tma_load_2d",
+    "tma_store_2d",
+    "tma_store_commit",
+    "tma_store_wait_0",
+    "tma_store_wait_1",
+]
+
 cp_async_16 = instruction(
     "cp_async_16", "cp.async.cg.shared.global [$0], [$1], 16, $2;", None, "uint32", "int64", "int32", since=(8, 0),
     doc="""Start a copy of 16 bytes to shared memory, past the L1.
@@ -108,7 +128,6 @@ tma_store_commit = instruction(
 )  # fmt: skip
 
 
-
 def _store_wait(n: int):
     return instruction(
         f"tma_store_wait_{n}", f"cp.async.bulk.wait_group.read {n};", None, since=(9, 0),
@@ -120,37 +139,3 @@ def _store_wait(n: int):
 
 
 tma_store_wait_0, tma_store_wait_1 = map(_store_wait, range(2))
-
-# --- clusters: blocks that run side by side and reach each other's shared memory ------------------------------
-
-cluster_rank = instruction(
-    "cluster_rank", "mov.u32 $0, %cluster_ctarank;", "uint32", since=(9, 0), effect=False,
-    doc="""This block's number in its cluster. Compute capability 9.0. PTX manual: "Special Registers".""",
-)  # fmt: skip
-
-cluster_sync = instruction(
-    "cluster_sync", "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", None, since=(9, 0),
-    doc="""A barrier for all threads of the cluster. Compute capability 9.0. PTX manual: "barrier.cluster".""",
-)  # fmt: skip
-
-mbarrier_arrive_at = instruction(
-    "mbarrier_arrive_at",
-    "{.reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-    "mbarrier.arrive.shared::cluster.b64 _, [there];}",
-    None, "uint32", "uint32", since=(9, 0),
-    doc="""Arrive at the barrier that has this shared address in the block of this rank in the cluster.
-
-    Compute capability 9.0. PTX manual: "mapa", "mbarrier.arrive".
-    """,
-)  # fmt: skip
-
-tma_load_2d_multicast = instruction(
-    "tma_load_2d_multicast",
-    "{.reg .b16 mask; cvt.u16.u32 mask, $5; cp.async.bulk.tensor.2d.shared::cluster.global."
-    "mbarrier::complete_tx::bytes.multicast::cluster [$0], [$1, {$2, $3}], [$4], mask;}",
-    None, "uint32", "int64", "int32", "int32", "uint32", "uint32", since=(9, 0),
-    doc="""tma_load_2d into the same place of several blocks of the cluster: those whose bits are set in the mask.
-
-    Each of them counts the bytes at its own barrier. Compute capability 9.0. PTX manual: "cp.async.bulk.tensor".
-    """,
-)  # fmt: skip

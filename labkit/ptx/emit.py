@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from labkit.errors import LabError
+from llvmlite import ir
+from numba import config, types
+from numba.core.targetconfig import ConfigStack
 
-try:  # plain numba (as on macOS) has no numba.cuda.extending
-    from llvmlite import ir
-    from numba import types
-    from numba.core.targetconfig import ConfigStack
-    from numba.cuda.extending import intrinsic
-except ImportError:
-    intrinsic = None
+from labkit.errors import LabError
 
 # a register's letter in PTX inline assembly, by the type of the value it holds
 LETTERS = {"float32": "f", "float64": "d", "int32": "r", "uint32": "r", "int64": "l", "uint64": "l"}
@@ -20,14 +16,22 @@ class NotOnThisGpu(LabError):
     """An instruction was compiled for a GPU that does not have it."""
 
 
-def refuse(name: str):
-    """A stand-in where nothing can be compiled: it says so when it is called."""
+def stand_in(name: str, doc: str, plain=None):
+    """What takes an instruction's place where kernels don't run on a GPU: its plain meaning, or a clear refusal.
 
-    def missing(*arguments):
-        raise LabError(f"ptx.{name} needs numba-cuda, which is not installed here (there is none for macOS)")
+    labkit.cpu inlines the plain meaning, as it does with any device function.
+    """
 
-    missing.__name__ = name
-    return missing
+    def instead(*arguments):
+        if plain is None:
+            raise LabError(f"ptx.{name} is an instruction that only a GPU has; this kernel can't run without one")
+        return plain(*arguments)
+
+    instead.__name__, instead.__qualname__, instead.__module__, instead.__doc__ = name, name, "labkit.ptx", doc
+    instead.ptx = name
+    if plain is not None:
+        instead.py_func = plain
+    return instead
 
 
 def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, effect: bool = True, doc: str = ""):
@@ -39,8 +43,6 @@ def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, 
     since    the compute capability that has it first; `only` names the one GPU generation that has it (wgmma: 9.0)
     effect   False for arithmetic, which the compiler may move, merge and drop
     """
-    if intrinsic is None:
-        return refuse(name)
     results = () if returns is None else (returns,) if isinstance(returns, str) else returns
     constraints = [f"={LETTERS[t]}" for t in results] + [LETTERS[t] for t in takes] + ["~{memory}"] * effect
     signature = _numba(returns)(*map(_numba, takes))
@@ -57,8 +59,12 @@ def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, 
     return typed(name, len(takes), lambda *_: signature, codegen, doc)
 
 
-def typed(name: str, arity: int, signature_of, codegen, doc: str):
-    """An intrinsic of `arity` arguments from its typing and its code generation."""
+def typed(name: str, arity: int, signature_of, codegen, doc: str, plain=None):
+    """An intrinsic of `arity` arguments from its typing and its code generation; `plain` is its meaning in Python."""
+    if config.ENABLE_CUDASIM:
+        return stand_in(name, doc, plain)
+    from numba.cuda.extending import intrinsic  # plain numba (as on macOS) lacks it, and runs the simulator
+
     names = ", ".join(f"a{i}" for i in range(arity))
     scope = {"signature_of": signature_of, "codegen": codegen}
     # numba reads an intrinsic's number of arguments from its signature

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import wraps
+
 import numpy as np
 
 from labkit import device
@@ -45,21 +47,77 @@ def _layout(array) -> tuple[int, int]:
     if array.dtype != np.float16 or array.ndim != 2 or array.strides[1] != 2:
         raise LabError(f"found {array.dtype}{array.shape} with strides {array.strides}, expected float16 rows")
     pointer = array.__cuda_array_interface__["data"][0]
-    pitch = array.strides[0] if array.shape[0] > 1 else -(-2 * array.shape[1] // 16) * 16  # one row has no next one
+    pitch = _pitch(array)
     if pointer % 16 or pitch % 16:
         raise LabError(
             f"rows {pitch} bytes apart from address {pointer:#x}: tensor copies need multiples of 16 bytes. "
-            "ptx.pitched(array) makes a copy that has them"
+            "build the launch under @ptx.aligned_rows, which copies such matrices"
         )
     return pointer, pitch
 
 
-def prepare(kernel, grid: int, block: int, *arguments, shared: int = 0, cluster: int = 1):
+def aligned_rows(build):
+    """For a builder of a float16 product, build(a, b, out) -> launch: every launch copies what is not aligned.
+
+    Copies of 16 bytes need rows a multiple of 16 bytes apart. Matrices that lack that travel through ones that have
+    it, at every launch, so that the copies are in the time.
+    """
+
+    @wraps(build)
+    def builder(a, b, out):
+        if not device.MACHINE.has_gpu:
+            return build(a, b, out)  # it says that it is unavailable
+        wide = [_aligned(x) for x in (a, b, out)]
+        launch = build(*wide)
+        before = [(w, x) for w, x in zip(wide[:2], (a, b), strict=True) if w is not x]
+        after = [(out, wide[2])] if wide[2] is not out else []
+
+        def start(stream=None):
+            for target, source in before:
+                copy_rows(target, source, stream)
+            launch(stream)
+            for target, source in after:
+                copy_rows(target, source, stream)
+
+        return start if before or after else launch
+
+    return builder
+
+
+def _aligned(array):
+    """The array, or room for one like it whose rows are a multiple of 16 bytes apart."""
+    from numba import cuda
+
+    rows, columns = array.shape
+    if array.strides[1] == 2 and not array.__cuda_array_interface__["data"][0] % 16 and not array.strides[0] % 16:
+        return array
+    return cuda.device_array((rows, -(-columns // 8) * 8), np.float16)[:, :columns]
+
+
+def copy_rows(target, source, stream=None) -> None:
+    """Copy a float16 matrix to one with other strides, on the device."""
+    from cuda.bindings import driver
+
+    copy = driver.CUDA_MEMCPY2D()
+    copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.dstDevice = (x.__cuda_array_interface__["data"][0] for x in (source, target))
+    copy.srcPitch, copy.dstPitch = (_pitch(x) for x in (source, target))
+    copy.WidthInBytes, copy.Height = 2 * source.shape[1], source.shape[0]
+    (error,) = driver.cuMemcpy2DAsync(copy, int(stream.handle) if stream else 0)
+    if error:
+        raise LabError(f"the driver does not copy float16{tuple(source.shape)}: {error.name}")
+
+
+def _pitch(array) -> int:
+    """Bytes from one row to the next; of a single row, what they would be."""
+    return array.strides[0] if array.shape[0] > 1 else -(-2 * array.shape[1] // 16) * 16
+
+
+def prepare(kernel, grid: int, block: int, *arguments, shared: int = 0):
     """Compile `kernel` for these arguments and return launch(stream=None), which does nothing but launch it.
 
     grid, block  numbers of blocks and of threads a block
     shared       bytes of dynamic shared memory, above 48 KiB if need be
-    cluster      blocks a cluster (Hopper): they run side by side and reach each other's shared memory; divides grid
 
     Raises LabError where the GPU has less shared memory.
     """
@@ -71,8 +129,7 @@ def prepare(kernel, grid: int, block: int, *arguments, shared: int = 0, cluster:
     flat: list = []
     for kind, value in zip(compiled.argument_types, arguments, strict=True):
         compiled._prepare_args(kind, value, 0, [], flat)
-    clustered = {"cluster": cluster, "grid": grid // cluster} if cluster > 1 else {"grid": grid}
-    config = LaunchConfig(block=block, shmem_size=shared, **clustered)
+    config = LaunchConfig(grid=grid, block=block, shmem_size=shared)
     default = Stream.from_handle(0)
 
     def start(stream=None, _alive=arguments):

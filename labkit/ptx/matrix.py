@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from labkit.ptx.emit import instruction
 
+__all__ = [
+    "ldmatrix_x4",
+    "ldmatrix_x4_trans",
+    "mma_m16n8k16",
+    "stmatrix_x4",
+]
+
 U, F = "uint32", "float32"
 
 mma_m16n8k16 = instruction(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from labkit.ptx import emit
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 
-try:
-    from llvmlite import ir
-    from numba import types
-    from numba.core import cgutils
-except ImportError:  # numba is a dependency; this is for readers of the docs alone
-    ir = None
+from labkit.ptx import emit
 
 ADDRESS = "{.reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a;}"
 
@@ -50,7 +47,14 @@ def _lane(i: int):
     return ir.Constant(ir.IntType(32), i)
 
 
+# "array[index] and the three after it", 16 bytes in one instruction
+
+
 def _load4(context, builder, sig, arguments):
+    """Four float32 at array[index] and after it, in one load of 16 bytes (ld.v4.f32), aligned to 16 bytes.
+
+    index  an integer, or a tuple of integers for an array of several dimensions
+    """
     pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
     wide = builder.bitcast(pointer, _vector(4).as_pointer(pointer.type.addrspace))
     value = builder.load(wide, align=16)
@@ -59,6 +63,7 @@ def _load4(context, builder, sig, arguments):
 
 
 def _store4(context, builder, sig, arguments):
+    """Store four float32 at array[index] and after it, in one store of 16 bytes (st.v4.f32), aligned to 16 bytes."""
     pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
     wide = builder.bitcast(pointer, _vector(4).as_pointer(pointer.type.addrspace))
     value = ir.Constant(_vector(4), ir.Undefined)
@@ -68,35 +73,38 @@ def _store4(context, builder, sig, arguments):
     return context.get_dummy_value()
 
 
-if emit.intrinsic is None:
-    address, shared_address, load4, store4 = map(emit.refuse, ("address", "shared_address", "load4", "store4"))
-else:
-    four = types.UniTuple(types.float32, 4)
-    address = emit.typed(
-        "address",
-        1,
-        lambda array: types.int64(array),
-        _address,
-        "The address of array's first element, int64: what cp_async_16 and st_global take.",
-    )
-    shared_address = emit.typed(
-        "shared_address",
-        1,
-        lambda array: types.uint32(array),
-        _shared_address,
-        "The address of a shared array's first element in shared memory, uint32: what ldmatrix, mbarriers and copies take.",
-    )
-    load4 = emit.typed(
-        "load4",
-        2,
-        lambda array, index: four(array, index),
-        _load4,
-        "Four float32 at array[index] and after it, in one load of 16 bytes (ld.v4.f32); aligned to 16 bytes.\n\n    index  an integer, or a tuple of integers for an array of several dimensions\n    ",
-    )
-    store4 = emit.typed(
-        "store4",
-        6,
-        lambda array, index, *_: types.void(array, index, *[types.float32] * 4),
-        _store4,
-        "Store four float32 at array[index] and after it, in one store of 16 bytes (st.v4.f32); aligned to 16 bytes.",
-    )
+def _load4_plain(x, at):
+    """As four loads; without a GPU `at` is a tuple, as in kernels of the course."""
+    i, j = at
+    return x[i, j], x[i, j + 1], x[i, j + 2], x[i, j + 3]
+
+
+def _store4_plain(x, at, p, q, r, s):
+    i, j = at
+    x[i, j], x[i, j + 1], x[i, j + 2], x[i, j + 3] = p, q, r, s
+
+
+FOUR = types.UniTuple(types.float32, 4)
+address = emit.typed(
+    "address",
+    1,
+    lambda array: types.int64(array),
+    _address,
+    "The address of an array's first element, int64: what cp_async_16 and st_global_b32 take.",
+)
+shared_address = emit.typed(
+    "shared_address",
+    1,
+    lambda array: types.uint32(array),
+    _shared_address,
+    "The address of a shared array's first element in shared memory, uint32: what ldmatrix, mbarriers and copies take.",
+)
+load4 = emit.typed("load4", 2, lambda array, index: FOUR(array, index), _load4, _load4.__doc__, plain=_load4_plain)
+store4 = emit.typed(
+    "store4",
+    6,
+    lambda array, index, *_: types.void(array, index, *[types.float32] * 4),
+    _store4,
+    _store4.__doc__,
+    plain=_store4_plain,
+)

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from labkit.ptx.emit import instruction
 
+__all__ = [
+    "exp2",
+    "ld_shared_v4_b32",
+    "max_f32",
+    "pack_half2",
+    "st_global_b32",
+    "st_global_v4_b32",
+    "st_shared_b32",
+]
+
 pack_half2 = instruction(
     "pack_half2", "cvt.rn.f16x2.f32 $0, $2, $1;", "uint32", "float32", "float32", since=(8, 0), effect=False,
     doc="""Two float32 rounded to float16 in one uint32: the first in the low half, where memory has it first.
@@ -22,7 +32,7 @@ exp2 = instruction(
 
 max_f32 = instruction(
     "max_f32", "max.f32 $0, $1, $2;", "float32", "float32", "float32", effect=False,
-    doc="""The larger of two float32; of a NaN and a number the number. PTX manual: "Floating Point Instructions: max".""",
+    doc="""The larger of two float32; of a NaN and a number the number. PTX manual: "max".""",
 )  # fmt: skip
 
 st_global_b32 = instruction(

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
+from numba import types
+
 from labkit.ptx import emit
 from labkit.ptx.emit import instruction
 
-try:
-    from llvmlite import ir
-    from numba import types
-except ImportError:
-    ir = None
+__all__ = [
+    "bar_sync_128",
+    "bar_sync_256",
+    "spread",
+    "wgmma_commit",
+    "wgmma_fence",
+    "wgmma_m64n128k16",
+    "wgmma_m64n128k16_bn",
+    "wgmma_m64n256k16",
+    "wgmma_m64n256k16_bn",
+    "wgmma_wait",
+    "wgmma_wait_1",
+    "zeros_64",
+    "zeros_128",
+]
 
 HOPPER = (9, 0)
 
@@ -102,24 +115,14 @@ def _spread(context, builder, sig, arguments):
     return context.get_dummy_value()
 
 
-if emit.intrinsic is None:
-    _names = (
-        "wgmma_m64n256k16 wgmma_m64n128k16 wgmma_m64n256k16_bn wgmma_m64n128k16_bn wgmma_wait zeros_128 zeros_64 spread"
-    )
-    globals().update({n: emit.refuse(n) for n in _names.split()})
-else:
-    wgmma_m64n256k16 = _wgmma("wgmma_m64n256k16", 256, transposed=False)
-    wgmma_m64n128k16 = _wgmma("wgmma_m64n128k16", 128, transposed=False)
-    wgmma_m64n256k16_bn = _wgmma("wgmma_m64n256k16_bn", 256, transposed=True)
-    wgmma_m64n128k16_bn = _wgmma("wgmma_m64n128k16_bn", 128, transposed=True)
-    wgmma_wait = emit.typed(
-        "wgmma_wait", 1, lambda acc: acc(acc), _wait_all, "Wait for all wgmma; returns the accumulators, now readable."
-    )
-    zeros_128, zeros_64 = _zeros(128), _zeros(64)
-    spread = emit.typed(
-        "spread",
-        2,
-        lambda acc, array: types.void(acc, array),
-        _spread,
-        "Accumulators into a local array, to loop over.",
-    )
+wgmma_m64n256k16 = _wgmma("wgmma_m64n256k16", 256, transposed=False)
+wgmma_m64n128k16 = _wgmma("wgmma_m64n128k16", 128, transposed=False)
+wgmma_m64n256k16_bn = _wgmma("wgmma_m64n256k16_bn", 256, transposed=True)
+wgmma_m64n128k16_bn = _wgmma("wgmma_m64n128k16_bn", 128, transposed=True)
+wgmma_wait = emit.typed(
+    "wgmma_wait", 1, lambda acc: acc(acc), _wait_all, "Wait for all wgmma; returns the accumulators, now readable."
+)
+zeros_128, zeros_64 = _zeros(128), _zeros(64)
+spread = emit.typed(
+    "spread", 2, lambda acc, array: types.void(acc, array), _spread, "Accumulators into a local array, to loop over."
+)
