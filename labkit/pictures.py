@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit import plots, traffic
+from labkit import plots, ptx, traffic
 from labkit.errors import LabError
 
 LARGEST = 32  # elements along a side that can still be read
@@ -32,6 +32,22 @@ def who_touches(
     with plots.style():
         fig, ax = plots.new(f"{array} in {at}: {_cost(rows)}", pd.DataFrame({"source": [source]}))
         _draw(ax, cells)
+    return fig
+
+
+def who_holds(instruction: str, operand: str) -> plots.CourseFigure:
+    """Which thread holds which element of a tensor-core instruction's operand (`labkit.ptx.fragment`).
+
+    The first 32 rows and columns. Raises LabError for what has no layout there.
+    """
+    threads, places = ptx.fragment(instruction, operand)
+    rows, columns = threads.shape
+    source = "the PTX manual's fragment layout"
+    each = places.max() + 1
+    with plots.style():
+        title = f"{operand} of {instruction}, {rows}×{columns}: {each} elements a thread"
+        fig, ax = plots.new(title, pd.DataFrame({"source": [source]}))
+        _draw(ax, threads[:LARGEST, :LARGEST])
     return fig
 
 

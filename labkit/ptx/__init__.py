@@ -8,6 +8,7 @@ from labkit.ptx.compiled import Compiled, compile_for, compiler_trouble
 from labkit.ptx.copies import *  # noqa: F403
 from labkit.ptx.emit import NotOnThisGpu
 from labkit.ptx.host import aligned_rows, copy_rows, prepare, tensor_map
+from labkit.ptx.layouts import fragment, layout
 from labkit.ptx.matrix import *  # noqa: F403
 from labkit.ptx.memory import address, load4, shared_address, store4
 from labkit.ptx.values import *  # noqa: F403
@@ -21,6 +22,8 @@ __all__ = [
     "compile_for",
     "compiler_trouble",
     "copy_rows",
+    "fragment",
+    "layout",
     "load4",
     "prepare",
     "shared_address",

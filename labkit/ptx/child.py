@@ -19,14 +19,26 @@ def device_function(function, options: dict):
 
 
 def main() -> None:
-    """Read a pickled request from stdin, write PTX, machine code and the assembler's log to stdout as JSON."""
-    function, kinds, options, cc = pickle.load(sys.stdin.buffer)
+    """Answer each pickled request from stdin with a line of JSON on stdout: PTX, machine code, the assembler's log."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # nothing else may write among the answers
+    while True:
+        try:
+            function, kinds, options, cc = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        except Exception as e:  # a kernel that refers to what cannot be found in this process
+            answer = {"error": _reason(e)}
+        else:
+            answer = _answer(function, kinds, options, cc)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answer(function, kinds, options: dict, cc) -> dict:
     _pretend(cc)
     try:
-        answer = compile_kernel(function, kinds, options, cc)
+        return compile_kernel(function, kinds, options, cc)
     except Exception as e:  # whatever numba and the assembler raise, the parent process says it
-        answer = {"error": _reason(e)}
-    json.dump(answer, sys.stdout)
+        return {"error": _reason(e)}
 
 
 def compile_kernel(function, kinds, options: dict, cc) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -10,9 +11,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from labkit import device
 from labkit.errors import LabError
 
 INSTALL = "pip install -e '.[cu13]' installs NVIDIA's compiler (Linux, Windows; no GPU is needed)"
+_LOCK = threading.Lock()
 CHILD = "import numba.cuda; from labkit.ptx import child; child.main()"
 
 
@@ -164,16 +167,30 @@ def _pickled(what) -> bytes:
 
 def _ask_child(request: bytes) -> dict:
     """Compile in a process without the simulator: this one may have turned it on, and cannot leave it."""
+    with _LOCK:
+        child = _child()
+        try:
+            child.stdin.write(request)
+            child.stdin.flush()
+            return json.loads(child.stdout.readline())
+        except (OSError, ValueError):
+            _child.cache_clear()  # the next call starts another
+            child.kill()
+            last = (child.stderr.read().decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
+            raise LabError(f"the compiler's process ended early ({last})") from None
+
+
+@cache
+def _child() -> subprocess.Popen:
+    """The process that compiles, one for all calls: it takes seconds to start."""
     environment = {k: v for k, v in os.environ.items() if k != device.SIMULATOR_VARIABLE}
     environment["PYTHONPATH"] = os.pathsep.join([str(device.ROOT), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CHILD], input=request, capture_output=True, env=environment, check=False
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", CHILD], stdin=pipe, stdout=pipe, stderr=pipe, env=environment
     )
-    try:
-        return json.loads(done.stdout)
-    except ValueError:
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["nothing was said"])[-1]
-        raise LabError(f"the compiler's process ended early ({last})") from None
+    atexit.register(child.communicate)  # its input ends, and so does it
+    return child
 
 
 def _read(name: str, arch: str, answer: dict) -> Compiled:

@@ -1,0 +1,199 @@
+"""Instructions as functions: their layouts, their refusals, and what kernels that use them are compiled to."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import cuda, float32, int32, uint32
+
+import labkit  # before numba
+from labkit import kernels, pictures, ptx
+from labkit.ptx import compiled, layouts
+
+X = np.zeros(64, np.float32)
+OPERANDS = [(i, o) for i, operands in layouts.LAYOUTS.items() for o in operands]
+compiles = pytest.mark.skipif(bool(ptx.compiler_trouble()), reason=ptx.compiler_trouble() or "it is here")
+
+
+# --- layouts
+
+
+@pytest.mark.parametrize(("instruction", "operand"), OPERANDS)
+def test_every_element_has_one_place(instruction, operand):
+    threads, places = ptx.fragment(instruction, operand)
+    assert (threads >= 0).all()
+    assert len({*zip(threads.flat, places.flat, strict=True)}) == threads.size  # nobody holds two in one place
+    assert threads.max() + 1 in (32, 128)
+
+
+def test_fragments_multiply_as_the_instruction_does():
+    """The elements that meet in the manual's words: a row of a, a column of b, for every c."""
+    a, b, c = (ptx.fragment("mma_m16n8k16", o) for o in "abc")
+    # lane 5 is g = 1, t = 1; a1 holds rows 9, columns 2 and 3 in its low and high half (places 2 and 3)
+    assert [tuple(np.argwhere((a[0] == 5) & (a[1] == p))[0]) for p in (2, 3)] == [(9, 2), (9, 3)]
+    assert [tuple(np.argwhere((b[0] == 5) & (b[1] == p))[0]) for p in (2, 3)] == [(10, 1), (11, 1)]
+    assert tuple(np.argwhere((c[0] == 5) & (c[1] == 3))[0]) == (9, 3)
+
+
+def test_ldmatrix_gives_what_mma_takes():
+    """a's four 8×8 quarters, in the order of its registers, are what ldmatrix_x4 delivers; b's two are transposed."""
+    plain, _ = ptx.fragment("ldmatrix_x4", "r")
+    a, _ = ptx.fragment("mma_m16n8k16", "a")
+    assert np.array_equal(plain.reshape(4, 8, 8)[1], a[8:, :8])
+    trans, _ = ptx.fragment("ldmatrix_x4_trans", "r")
+    b, _ = ptx.fragment("mma_m16n8k16", "b")
+    assert np.array_equal(trans.reshape(4, 8, 8)[1], b[8:])
+
+
+def test_a_layout_is_told_and_drawn():
+    assert ptx.layout("mma_m16n8k16", "b").splitlines()[1].split()[:2] == ["0:0", "4:0"]
+    assert "4 elements a thread" in repr(pictures.who_holds("mma_m16n8k16", "c"))
+    with pytest.raises(labkit.LabError, match="no layout of 'z' of 'mma_m16n8k16'; there are"):
+        ptx.fragment("mma_m16n8k16", "z")
+
+
+# --- without a GPU
+
+
+@cuda.jit
+def reverse_quads(x, out):
+    t = cuda.threadIdx.x
+    a, b, c, d = ptx.load4(x, (cuda.blockIdx.x, 4 * t))
+    ptx.store4(out, (cuda.blockIdx.x, 4 * (31 - t)), d, c, b, a)
+
+
+@cuda.jit
+def tensor_cores(out):
+    a = uint32(0)
+    d0, d1, d2, d3 = ptx.mma_m16n8k16(a, a, a, a, a, a, out[0], out[1], out[2], out[3])
+    out[0] = d0 + d1 + d2 + d3
+
+
+@pytest.mark.skipif(labkit.MACHINE.has_gpu, reason="about the CPU")
+def test_quads_run_on_the_cpu_and_are_counted():
+    x = np.random.default_rng(0).standard_normal((3, 128), dtype=np.float32)
+    out = np.full_like(x, np.nan)
+    labkit.cpu.run(reverse_quads, 3, 32, x, out, checks=True)
+    assert np.array_equal(out, x[:, ::-1])
+    assert labkit.count(reverse_quads, 3, 32, x, out).cost == labkit.Cost(x.nbytes, x.nbytes)
+
+
+@pytest.mark.skipif(labkit.MACHINE.has_gpu, reason="about the CPU")
+def test_what_only_a_gpu_has_is_refused_in_one_line():
+    with pytest.raises(labkit.LabError, match=r"line \d+ .*ptx.mma_m16n8k16 is an instruction that only a GPU has"):
+        tensor_cores[1, 32](X)
+    with pytest.raises(labkit.LabError, match="an instruction that only a GPU has"):
+        ptx.ldmatrix_x4(0)
+    with pytest.raises(labkit.Unavailable, match="needs a GPU"):
+        kernels.matmul_wgmma(X, X, X)
+
+
+# --- compiled, for GPUs that are not here
+
+
+@cuda.jit
+def creeping(x, out):
+    out[cuda.grid(1)] = x[cuda.grid(1)] * 0.1  # 0.1 is a float64
+
+
+@cuda.jit
+def looking_up(x, out):
+    table = cuda.local.array(64, float32)
+    for i in range(64):
+        table[i] = x[i] * x[0]
+    for i in range(cuda.threadIdx.x):
+        table[int32(x[i]) & 63] += float32(1)  # an index that only the data knows
+    out[0] = table[int32(x[1]) & 63]
+
+
+@cuda.jit
+def hopper(out):
+    acc = ptx.wgmma_m64n128k16(ptx.zeros_64(), 0, 0)
+    out[0] = ptx.wgmma_wait(acc)[0]
+
+
+@cuda.jit
+def hopper_with_a_call(out, n):
+    acc = ptx.wgmma_m64n128k16(ptx.zeros_64(), 0, 0)
+    out[n // int(out[1])] = ptx.wgmma_wait(acc)[0]  # a division of 64 bits is a call
+
+
+@compiles
+def test_the_reader_sees_what_the_compiler_made():
+    quads = ptx.compile_for(reverse_quads, (X.reshape(1, -1), X.reshape(1, -1)), (8, 0))
+    assert (quads.target, quads.count("ld.global.v4"), quads.count("st.global.v4")) == ("sm_80", 1, 1)
+    assert quads.float64 == quads.local_bytes == quads.spilled_bytes == 0
+    assert 0 < quads.registers < 64
+    tensor = ptx.compile_for(tensor_cores, (X,), (8, 0))
+    assert tensor.count("mma.sync") == 1
+    assert tensor.count("wgmma") == 0
+
+
+@compiles
+def test_the_reader_sees_float64_and_local_memory():
+    assert ptx.compile_for(creeping, (X, X), (8, 0)).float64 > 0
+    assert ptx.compile_for(looking_up, (X, X), (8, 0)).local_bytes >= 256
+
+
+@compiles
+def test_wgmma_is_for_hopper_alone_and_the_assembler_tells_when_it_serialises():
+    assert ptx.compile_for(hopper, (X,), (9, 0, "a")).count("wgmma.mma_async") == 1
+    for cc in ((8, 0), (10, 0)):
+        with pytest.raises(labkit.LabError, match=r"hopper does not compile for sm_\d+: .*9.0 only.*compiled for"):
+            ptx.compile_for(hopper, (X,), cc)
+    serialised = ptx.compile_for(hopper_with_a_call, (X, 3), (9, 0, "a"))
+    assert any("serialized" in note for note in serialised.notes)
+
+
+@compiles
+def test_an_older_gpu_is_named():
+    with pytest.raises(labkit.LabError, match=r"ptx.mma_m16n8k16 needs compute capability 8.0 or newer; .* for 7.5"):
+        ptx.compile_for(tensor_cores, (X,), (7, 5))
+
+
+@compiles
+def test_hoppers_product_uses_its_tensor_cores_and_nothing_slow():
+    kernel = sys.modules["labkit.kernels.matmul_wgmma"].matmul_tiles
+    tensor_map, n = np.zeros(16, np.uint64), np.int32(1)
+    made = ptx.compile_for(kernel, (tensor_map,) * 3 + (n,) * 3, (9, 0, "a"))
+    assert made.count("wgmma.mma_async") == 4
+    assert made.local_bytes == made.spilled_bytes == made.float64 == 0
+    assert made.notes == ()  # nothing is serialised
+
+
+@compiles
+@pytest.mark.parametrize(
+    ("arguments", "cc", "reason"),
+    [
+        ((X, X), (9,), "expected one such as"),
+        ((X, X), "sm_90", "expected one such as"),
+        ((X, [1.0]), (9, 0), "found list as a kernel's argument"),
+        ((X,), (9, 0), "does not compile for sm_90"),
+        ((X, X), (3, 0), "does not compile for sm_30"),
+    ],
+)
+def test_bad_requests_end_in_one_line(arguments, cc, reason):
+    with pytest.raises(labkit.LabError, match=reason) as e:
+        ptx.compile_for(creeping, arguments, cc)
+    assert "\n" not in str(e.value)
+
+
+def test_without_a_compiler_it_says_how_to_get_one(monkeypatch):
+    monkeypatch.setattr(labkit.device, "toolkit_trouble", lambda driver=None: "the CUDA toolkit's NVVM is missing")
+    with pytest.raises(labkit.LabError, match=r"NVVM is missing. pip install -e '.\[cu13\]' installs"):
+        ptx.compile_for(creeping, (X, X), (9, 0))
+
+
+def test_a_child_that_dies_is_reported(monkeypatch):
+    compiled._child.cache_clear()
+    monkeypatch.setattr(compiled, "CHILD", "raise SystemExit('out of luck')")
+    monkeypatch.setattr(labkit.device, "toolkit_trouble", lambda driver=None: "")
+    with pytest.raises(labkit.LabError, match=r"ended early \(out of luck\)"):
+        ptx.compile_for(creeping, (X, X), (9, 0))
+
+
+def test_plain_numba_suffices_to_import_it():
+    """As on macOS: no numba-cuda, only plain numba's simulator."""
+    code = "import sys; sys.modules['numba.cuda.extending'] = None; import labkit; from labkit import ptx; ptx.load4"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
