@@ -7,7 +7,19 @@ from pathlib import Path
 # before any kernel starts: no test and no chapter touches the user's own progress
 os.environ["LABKIT_PROGRESS"] = str(Path(tempfile.mkdtemp(prefix="labkit-tests-")) / "progress.json")
 
+# a worker of pytest-xdist inherits what labkit set in the process that started it; let it find out by itself
+asked = os.environ.setdefault("LABKIT_TESTS_ASKED", os.environ.pop("NUMBA_ENABLE_CUDASIM", ""))
+if asked:
+    os.environ["NUMBA_ENABLE_CUDASIM"] = asked
+else:
+    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)
+
 import labkit  # before numba, whatever test comes first
+
+
+def pytest_xdist_auto_num_workers(config):
+    """Tests run on all cores, but never side by side on one GPU."""
+    return 0 if labkit.MACHINE.has_gpu else None
 
 
 def pytest_configure(config):
