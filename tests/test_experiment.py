@@ -89,6 +89,13 @@ def test_a_variant_that_computes_something_else_has_its_own_answer():
     assert set(launches) == {"right"}
 
 
+def test_a_variant_runs_only_where_it_is_meant_to():
+    meant = Experiment("e", case, RIGHT | WRONG, grid=[], applies=lambda variant, n: variant == "right" or n > 99)
+    assert set(meant._checked({"n": 33}, {})[0]) == {"right"}
+    with pytest.raises(WrongAnswer, match="e, wrong, n=100"):
+        meant._checked({"n": 100}, {})
+
+
 @pytest.mark.parametrize(("recording", "sizes"), [("1", [8, 9]), ("0", [8])])
 def test_a_run_that_records_nothing_is_quick(monkeypatch, recording, sizes):
     monkeypatch.setenv("LABKIT_RECORD", recording)

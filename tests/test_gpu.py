@@ -6,7 +6,7 @@ import pytest
 import labkit  # isort: skip
 from numba import cuda
 
-from labkit import LabError, device, doctor, measure, measure_all
+from labkit import LabError, checks, device, doctor, kernels, measure, measure_all
 
 pytestmark = [
     pytest.mark.gpu,
@@ -97,3 +97,15 @@ def test_the_machine_and_the_doctor_know_the_gpu():
     assert machine.l2_bytes > 0
     assert machine.name in doctor.report(doctor.examine())
     assert labkit.mode().startswith("Mode: live")
+
+
+@pytest.mark.skipif(device.MACHINE.compute_capability != (9, 0), reason="Hopper's own")
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (129, 257, 65), (513, 511, 77), (1000, 777, 1234)])
+def test_hoppers_product_is_right_on_odd_shapes(shape):
+    m, n, k = shape
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(size).astype(np.float16) for size in ((m, k), (k, n)))
+    out = cuda.to_device(checks.poisoned((m, n), "float16"))
+    kernels.matmul_wgmma(cuda.to_device(a), cuda.to_device(b), out)()
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert checks.assert_close(out.copy_to_host(), exact, reduction=k) < 1e-3

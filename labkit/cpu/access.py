@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
+from labkit.cpu.kept import kept_njit
 from labkit.cpu.runtime import Stop
 
 INDEX = 10  # fault[0]
 BLOCK_NOW, THREAD_NOW, TABLE, ROWS, FAULT = 0, 2, 10, 11, 14  # slots
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-inlined = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, forceinline=True)
+jit = kept_njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+inlined = kept_njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, forceinline=True)
 
 
 @intrinsic

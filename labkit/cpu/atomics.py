@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from labkit.cpu.kept import kept_njit
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-bounded = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, boundscheck=True)
+jit = kept_njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+bounded = kept_njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, boundscheck=True)
 
 
 def _atomic(update):

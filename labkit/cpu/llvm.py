@@ -4,10 +4,12 @@
 """
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-compiled = njit(error_model="numpy", no_cfunc_wrapper=True)  # x / 0 is infinite and raises nothing, as on the GPU
+from labkit.cpu.kept import kept_njit
+
+compiled = kept_njit(error_model="numpy", no_cfunc_wrapper=True)  # x / 0 is infinite and raises nothing, as on the GPU
 
 
 def _of_bits(build):

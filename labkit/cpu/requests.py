@@ -108,13 +108,23 @@ def touch(bit):
 
 
 @jit
+def sort(values, n):
+    """The first n in order. By insertion: a warp's addresses mostly are, and NumPy's sort takes a second to compile."""
+    for i in range(1, n):
+        value, j = values[i], i
+        while j > 0 and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+
+
+@jit
 def distinct(values, n):
     """How many different values the first n are (sorts them)."""
-    part = values[:n]
-    part.sort()
+    sort(values, n)
     count = min(n, 1)
     for i in range(1, n):
-        count += part[i] != part[i - 1]
+        count += values[i] != values[i - 1]
     return count
 
 
@@ -144,13 +154,15 @@ def passes(group, base, scratch, banks):
             for w in range(words):
                 scratch[n] = ((peek(group, FIRST + i) - base) >> 2) + w
                 n += 1
-        part = scratch[:n]
-        part.sort()
-        banks[:] = 0
+        sort(scratch, n)
+        for bank in range(32):
+            banks[bank] = 0
+        busiest = 0
         for i in range(n):
-            if i == 0 or part[i] != part[i - 1]:
-                banks[part[i] & 31] += 1
-        total += banks.max()
+            if i == 0 or scratch[i] != scratch[i - 1]:
+                banks[scratch[i] & 31] += 1
+                busiest = max(busiest, banks[scratch[i] & 31])
+        total += busiest
         ideal += 1
     return total, ideal
 

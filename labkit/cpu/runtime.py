@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from labkit.cpu import atomics
+from labkit.cpu.kept import kept_njit
 
 RETURNED = 1
 DIVERGED, LANES, LANE_ABSENT = 1, 2, 3  # fault[0]; then line, a thread that is there, one that is missing, block
@@ -18,7 +18,7 @@ class Stop(Exception):
     """Raised in a compiled kernel after it has noted a fault."""
 
 
-jit = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+jit = kept_njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 
 
 @jit
