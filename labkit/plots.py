@@ -70,6 +70,21 @@ VARIANTS = {
     "attention-decode": (VERMILLION, "P"),
     "axpy": (ORANGE, "v"),
     "matmul": (GREEN, "*"),
+    "cublas": (GREY, "X"),
+    "naive": (VERMILLION, "v"),
+    "coalesced": (ORANGE, "v"),
+    "tiled": (ORANGE, "s"),
+    "register-tiled": (SKY, "s"),
+    "vectorised": (BLUE, "s"),
+    "mma": (PURPLE, "^"),
+    "wgmma": (GREEN, "^"),
+    "skinny": (SKY, "D"),
+    "split-k": (GREEN, "P"),
+    "outer": (VERMILLION, "o"),
+    "tall": (PURPLE, "D"),
+    "batched": (YELLOW, "s"),
+    "dots": (YELLOW, "o"),
+    "autotune": (BLUE, "*"),
 }
 
 

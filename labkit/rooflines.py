@@ -6,8 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.text import Annotation, Text
-from matplotlib.transforms import Bbox
+from matplotlib.text import Text
 
 from labkit.findings.roofline import Roofs
 from labkit.plots import GREY, PURPLE, colour, log10_axis, marker
@@ -30,7 +29,7 @@ def chart(ax: Axes, roofs: Roofs, points: pd.DataFrame, *, unit: str = "TFLOP/s"
     machines = [roofs, *([other] if other else [])]
     low = min(points["intensity"].min() / 4, 0.2)
     high = 6 * max([points["intensity"].max(), *(r.ridge(p) for r in machines for p in r.tflops)])
-    bottom = min([points["tflops"].min() / 12, *(low * r.gbps / 1e3 for r in machines)])
+    bottom = min([points["tflops"].min() / 25, *(low * r.gbps / 1e3 for r in machines)])
     top = 4 * max(max(r.tflops.values()) for r in machines)
     log10_axis(ax.xaxis)
     log10_axis(ax.yaxis)
@@ -54,7 +53,7 @@ class _Page:
     def __init__(self, ax: Axes, unit: str):
         self.ax, self.unit = ax, unit
         self.scale = {"TFLOP/s": 1.0, "GFLOP/s": 1e3}[unit]
-        self.taken: list[Bbox] = []
+        self.taken: list[tuple[float, float, float, float]] = []
 
     def at(self, x, tflops) -> np.ndarray:
         """Where (x, TFLOP/s) lies on the page, in pixels."""
@@ -105,37 +104,38 @@ class _Page:
 
     def put(self, text: str, xy: tuple[float, float], places, line: bool = False, **look) -> None:
         """Text at the first of the places that is free and inside the axes, else at the first."""
-        for place in places:
-            note, box = self._try(text, xy, place, line, look)
-            if self._free(box):
-                break
-            note.remove()
-        else:
-            note, box = self._try(text, xy, places[0], line, look)
-        self.taken.append(box)
-
-    def _try(self, text, xy, place, line, look) -> tuple[Annotation, Bbox]:
+        (at,) = self.at([xy[0]], [xy[1]])
+        probe = self.ax.annotate(text, (0.5, 0.5), xycoords="axes fraction", fontsize=16, **look)
+        size = Text.get_window_extent(probe)
+        probe.remove()
+        boxes = [self._at_place(at, size.width, size.height, place) for place in places]
+        place, box = next(((p, b) for p, b in zip(places, boxes, strict=True) if self._free(b)), (places[0], boxes[0]))
         dx, dy, side = place
         thin = {
-            "arrowstyle": "-",
-            "color": look["color"],
-            "linewidth": 1,
-            "shrinkA": 0,
-            "shrinkB": 6,
+            "arrowstyle": "-", "color": look["color"], "linewidth": 1, "shrinkA": 0, "shrinkB": 6,
             "relpos": (float(side == "right"), 0.5),
-        }
-        note = self.ax.annotate(
+        }  # fmt: skip
+        self.ax.annotate(
             text, (xy[0], self.scale * xy[1]), (dx, dy), textcoords="offset points", ha=side, va="center", fontsize=16,
             arrowprops=thin if line and (abs(dx) > 12 or dy < -30) else None, annotation_clip=False, **look,
         )  # fmt: skip
-        note.get_window_extent()  # so that it knows its place
-        return note, Text.get_window_extent(note)  # without the line to the point
+        self.taken.append(box)
 
-    def _free(self, box: Bbox) -> bool:
-        inside = self.ax.get_window_extent()
-        within = inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0
-        return within and not box.count_overlaps(self.taken)
+    def _at_place(self, at, width: float, height: float, place) -> tuple[float, float, float, float]:
+        """The box of a text of this size at a place beside a point, in pixels."""
+        dx, dy, side = place
+        pixels = self.ax.figure.dpi / 72
+        left = at[0] + dx * pixels - (width if side == "right" else 0)
+        middle = at[1] + dy * pixels
+        return left, middle - height / 2, left + width, middle + height / 2
+
+    def _free(self, box) -> bool:
+        """Whether a box lies inside the axes, and on nothing that is there already."""
+        inside, taken = self.ax.get_window_extent(), np.array(self.taken)
+        x0, y0, x1, y1 = box
+        within = inside.x0 <= x0 and x1 <= inside.x1 and inside.y0 <= y0
+        return within and not np.any((taken[:, 0] < x1) & (x0 < taken[:, 2]) & (taken[:, 1] < y1) & (y0 < taken[:, 3]))
 
 
-def _box(x: float, y: float, half: float) -> Bbox:
-    return Bbox.from_extents(x - half, y - half, x + half, y + half)
+def _box(x: float, y: float, half: float) -> tuple[float, float, float, float]:
+    return x - half, y - half, x + half, y + half

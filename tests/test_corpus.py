@@ -22,7 +22,7 @@ def module(entry) -> str:
     return entry.kernel.py_func.__module__
 
 
-CHOSEN = [e.name for e in sampled(ENTRIES, every=9, group=module, everything=ALL or MACHINE.has_gpu)]
+CHOSEN = [e.name for e in sampled(ENTRIES, every=18, group=module, everything=ALL or MACHINE.has_gpu)]
 
 
 def fresh(entry) -> tuple:

@@ -25,7 +25,7 @@ SAME = {
 NAMED = {"copy", "strided-read-8", "shifted-read", "transpose-naive", "transpose-tiled", "transpose-padded"}
 NAMED |= {"matmul-by-rows", "matmul-by-columns", "reduce-interleaved", "gather", "points-aos", "copy-float16"}
 EXACT = [c for c in COUNTED if not c.merges]
-CHOSEN = [c for c in EXACT if c.name in NAMED] + sampled([c for c in EXACT if c.name not in NAMED], every=6)
+CHOSEN = [c for c in EXACT if c.name in NAMED] + sampled([c for c in EXACT if c.name not in NAMED], every=10)
 
 
 def count(entry) -> labkit.Counted:

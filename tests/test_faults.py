@@ -14,7 +14,7 @@ from sampled import sampled
 from labkit import cpu
 from labkit.cpu import faults
 
-LEAST = 3  # of a kind, where so many are seeded
+LEAST = 2  # of a kind, where so many are seeded
 LAUNCH = {faults.TOO_MANY_THREADS, faults.TOO_MUCH_SHARED, faults.EMPTY_GRID, faults.DIMENSIONS}
 RACES = {faults.SHARED_RACE, faults.GLOBAL_RACE}
 INDICES = {faults.OUT_OF_RANGE, faults.NEGATIVE}
@@ -33,8 +33,8 @@ ADVICE = {  # words of what to do
 }
 
 
-CHOSEN = sampled(list(enumerate(FAULTS)), every=5, group=lambda pair: pair[1].kind, least=LEAST)
-RIGHT = sampled(INNOCENT, every=6)
+CHOSEN = sampled(list(enumerate(FAULTS)), every=10, group=lambda pair: pair[1].kind, least=LEAST)
+RIGHT = sampled(INNOCENT, every=12)
 
 
 def launched(case) -> None:

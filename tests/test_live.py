@@ -26,6 +26,10 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
         '{"tokens": 16384, "d": 4096}': '{"tokens": 8, "d": 37}',
         'a.__cuda_array_interface__["data"][0] for': "a for",
     },
+    "03": {
+        "roofs.measure(kernels)": "roofs.measure(kernels, roofs.Sizes(copy_log2=(8, 9), read_log2=10, widths=(32, 64), "
+        "sms=2, threads=64, rounds=2, l2_mib=(0.0625,), elements_log2=12, row=64, gemv_log2=5, square=20))"
+    },
 }
 
 

@@ -12,7 +12,7 @@ from labkit.plots import CourseFigure
 from labkit.tables import of_one_source, peaks
 from labkit.traffic import Cost
 
-__all__ = ["batch_walk", "cpu_roofline", "loads_in_flight", "polynomials", "roofline", "roofline_beside"]
+__all__ = ["batch_walk", "cpu_roofline", "loads_in_flight", "polynomials", "roofline_map", "roofline_map_beside"]
 
 SHOWN = {1, 16, 256, 2048}  # batches that get a name on the map
 
@@ -44,6 +44,8 @@ def _map(rows: pd.DataFrame, title: str, other: Roofs | None = None) -> CourseFi
     degrees = (found["variant"] == "polynomial") & (found["degree"] != found["degree"].max())
     found = found[~steps & ~degrees]
     names = found["name"].str.replace("GEMM, ", "") + found["share"].map(" {:.0%}".format)
+    if other:
+        names = names.where(found["limit"] == "memory", "")  # room for the other machine's values
     fig, ax = plots.new(title, rows)
     rooflines.chart(ax, findings.roofs(rows), found.assign(text=names), other=other)
     ax.set_xlabel("FLOPs per byte (hollow: what the roofs allow; filled: measured, with its share)")
@@ -51,7 +53,7 @@ def _map(rows: pd.DataFrame, title: str, other: Roofs | None = None) -> CourseFi
 
 
 @figure("03-roofline", "roofline")
-def roofline(rows: pd.DataFrame) -> CourseFigure:
+def roofline_map(rows: pd.DataFrame) -> CourseFigure:
     """Every kernel under the measured roofs."""
     found, ridge = findings.points(rows), findings.roofs(rows).ridge("fp32")
     streams = found[found["variant"].isin(["separate", "fused", "softmax", "layer-norm", "gemv", "attention-decode"])]
@@ -62,7 +64,7 @@ def roofline(rows: pd.DataFrame) -> CourseFigure:
     )
 
 
-def roofline_beside(rows: pd.DataFrame, gpu: str, theme: str = "light") -> CourseFigure:
+def roofline_map_beside(rows: pd.DataFrame, gpu: str, theme: str = "light") -> CourseFigure:
     """The same map with another GPU's data sheet over it, dotted; `gpu` is a slug of data/gpus.csv."""
     rows, there = of_one_source(rows), device.find_gpu(gpu)
     here, other = findings.roofs(rows), findings.sheet(there)
@@ -95,10 +97,10 @@ def polynomials(rows: pd.DataFrame) -> CourseFigure:
     """One kernel, more and more FLOPs for the same bytes: along both roofs."""
     found, measured = findings.points(rows), findings.roofs(rows)
     found = found[found["variant"] == "polynomial"].sort_values("degree")
-    first, last = found.iloc[0], found[found["limit"] == "memory"].iloc[-1]
+    first, last = found.iloc[0], findings.last_on_slope(found)
     fig, ax = plots.new(
-        f"Degree {first['degree']} to {last['degree']}: {last['flops'] / first['flops']:.0f}× the FLOPs in "
-        f"{last['median_ms'] / first['median_ms']:.2f}× the time",
+        f"FLOPs are free up to degree {last['degree']}: {last['flops'] / first['flops']:.0f}× as many as at "
+        f"{first['degree']} in {last['median_ms'] / first['median_ms']:.2f}× the time",
         rows,
     )
     fp32 = Roofs(measured.gbps, {"fp32": measured.tflops["fp32"]}, measured.origin)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from labkit import device, records
+from labkit.errors import LabError
 from labkit.tables import numbered, of_one_source, peaks, text
 from labkit.traffic import Cost
 
@@ -17,6 +18,7 @@ __all__ = [
     "cpu_table",
     "in_flight",
     "intensities",
+    "last_on_slope",
     "overlay_table",
     "points",
     "points_table",
@@ -152,7 +154,7 @@ def counted_points(model: dict[str, Cost], counted: dict[str, Cost]) -> str:
          model[name].intensity, c.intensity)
         for name, c in counted.items()
     ]  # fmt: skip
-    columns = ["kernel", "bytes, model", "counted", "off by", "FLOPs a byte, model", "counted "]
+    columns = ["kernel", "bytes, model", "counted", "off by", "FLOPs a byte, model", "FLOPs a byte, counted"]
     return text(pd.DataFrame(lines, columns=columns), **dict.fromkeys(columns[4:], "{:.3g}"))
 
 
@@ -171,6 +173,12 @@ def points(rows: pd.DataFrame) -> pd.DataFrame:
     ridges = found["precision"].map(measured.ridge)
     found["limit"] = np.where(found["intensity"] < ridges, "memory", "arithmetic")
     return found.sort_values("intensity", kind="stable")
+
+
+def last_on_slope(found: pd.DataFrame) -> pd.Series:
+    """Of ordered points the last one that memory limits (the first of all, if it limits none)."""
+    slope = found[found["limit"] == "memory"]
+    return slope.iloc[-1] if len(slope) else found.iloc[0]
 
 
 def _name(row: pd.Series) -> str:
@@ -207,6 +215,8 @@ def with_products(rows: pd.DataFrame) -> pd.DataFrame:
     if not walk(rows).empty:
         return rows
     stand_ins = records.read("roofline")
+    if walk(stand_ins).empty:
+        raise LabError("the record has no products: they need PyTorch (pip install -e '.[baselines]')")
     print(f"no products without PyTorch; shown instead: {stand_ins['source'].iloc[0]}")
     return stand_ins
 
@@ -319,7 +329,7 @@ def _walked(rows: pd.DataFrame, measured: Roofs) -> list[str]:
     steps = walk(rows)
     if steps.empty:
         return []
-    first, last = steps.iloc[0], steps[steps["limit"] == "memory"].iloc[-1]
+    first, last = steps.iloc[0], last_on_slope(steps)
     return [
         f"One weight matrix, batch {first['batch']} to {last['batch']}: {last['median_ms'] / first['median_ms']:.2f}× "
         f"the time for {last['batch'] / first['batch']:.0f}× the vectors.",
