@@ -6,6 +6,7 @@ import pandas as pd
 
 from labkit import device, plots, rooflines
 from labkit.figures.registry import figure
+from labkit.findings import batches
 from labkit.findings import roofline as findings
 from labkit.findings.roofline import Roofs
 from labkit.plots import CourseFigure
@@ -78,10 +79,10 @@ def roofline_map_beside(rows: pd.DataFrame, gpu: str, theme: str = "light") -> C
 @figure("03-batch-walk", "roofline")
 def batch_walk(rows: pd.DataFrame) -> CourseFigure:
     """One fp16 weight matrix times ever more vectors: from the slope to the ridge."""
-    steps, measured = findings.walk(rows), findings.roofs(rows)
+    steps, measured = batches.walk(rows), findings.roofs(rows)
     fig, ax = plots.new(
-        f"Decode walks up the slope: it turns at a batch of {findings.turning_batch(rows):.0f} "
-        f"(the roofs say {findings.turning_batch(rows, measured):.0f})",
+        f"Decode walks up the slope: it turns at a batch of {batches.turning_batch(rows):.0f} "
+        f"(the roofs say {batches.turning_batch(rows, measured):.0f})",
         rows,
     )
     fp16 = Roofs(measured.gbps, {"fp16": measured.tflops["fp16"]}, measured.origin, measured.l2_gbps)
