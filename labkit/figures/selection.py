@@ -28,23 +28,21 @@ def ladder(rows: pd.DataFrame) -> CourseFigure:
     slow, fast = fp32["tflops"].iloc[0], fp32.drop(index="cublas", errors="ignore")["tflops"].max()
     then = f", and {tensor.drop(index='cublas', errors='ignore')['tflops'].max():.0f} on tensor cores"
     fig, ax = plots.new(f"{n}³: {slow:.1f} → {fast:.0f} TFLOP/s by tiling{then if len(tensor) > 1 else ''}", rows)
-    names = [(dtype, v) for dtype, part in zip(PRECISIONS, (fp32, tensor), strict=True) for v in part.index]
-    places = {key: -i - 0.6 * (key[0] == "float16") for i, key in enumerate(names)}
-    for (dtype, variant), y in places.items():
-        row = (fp32 if dtype == "float32" else tensor).loc[variant]
-        ax.barh(y, row["tflops"], color=plots.colour(variant), height=0.72)
-        of_library = "" if variant == "cublas" else f" · {row['share']:.0%} of cuBLAS"
-        ax.text(row["tflops"], y, f"  {row['tflops']:.3g}{of_library}", va="center", fontweight="bold")
-    ax.set_yticks(list(places.values()), [v for _, v in places])
+    places, y = {}, 0.0
+    for (dtype, name), part in zip(PRECISIONS.items(), (fp32, tensor), strict=True):
+        if len(part):
+            ax.annotate(name, (0.01, y), xycoords=("axes fraction", "data"), va="center", alpha=0.7)
+        for row in part.itertuples():
+            y -= 1
+            places[dtype, row.Index] = y
+            ax.barh(y, row.tflops, color=plots.colour(row.Index), height=0.72)
+            of_library = "" if row.Index == "cublas" else f" · {row.share:.0%} of cuBLAS"
+            ax.text(row.tflops, y, f"  {row.tflops:.3g}{of_library}", va="center", fontweight="bold")
+        y -= 1.2
+    ax.set_yticks(list(places.values()), [variant for _, variant in places])
     plots.log10_axis(ax.xaxis)
-    ax.set_xlim(right=10 * found["tflops"].max())
+    ax.set(xlim=(0.5 * found["tflops"].min(), 16 * found["tflops"].max()), ylim=(y + 0.5, 0.5))
     ax.grid(axis="y", visible=False)
-    for dtype, name in PRECISIONS.items():
-        mine = [y for (d, _), y in places.items() if d == dtype]
-        if mine:
-            ax.annotate(
-                name, (1, np.mean(mine)), xycoords=("axes fraction", "data"), ha="right", va="center", alpha=0.7
-            )
     ax.set_xlabel("TFLOP/s (log axis)")
     return fig
 
