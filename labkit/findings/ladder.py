@@ -28,6 +28,7 @@ __all__ = [
     "rung_table",
     "share",
     "shares",
+    "small_and_awkward",
     "with_library",
 ]
 
@@ -99,6 +100,23 @@ def ladder_table(rows: pd.DataFrame) -> str:
     table = pd.DataFrame(sorted(lines, key=lambda line: order[line["dtype"]]))
     table = table[["dtype", "rung", *(n for n in names.values() if n in table)]]
     return f"TFLOP/s, and the share of cuBLAS\n{text(table)}\n{found['source'].iloc[0]}"
+
+
+def small_and_awkward(rows: pd.DataFrame) -> str:
+    """What the best float32 rung makes of the smallest square, and the library of rows that 16 bytes don't divide."""
+    found, large = shares(rows), largest_square(rows)
+    squares = found[(found["m"] == found["n"]) & (found["variant"] == "vectorised")].sort_values("m")
+    small, last = squares.iloc[0], squares[squares["m"] == large].iloc[0]
+    lines = [f"vectorised: {small['share']:.0%} of cuBLAS at {small['m']}³, {last['share']:.0%} at {large}³"]
+    awkward = found[(found["m"] != found["n"]) & (found["dtype"] == "float16")].set_index("variant")
+    if {LIBRARY, "wgmma"} <= set(awkward.index):
+        usual = value(found, "tflops", variant=LIBRARY, m=large, n=large, dtype="float16")
+        library, ours = awkward.loc[LIBRARY], awkward.loc["wgmma"]
+        lines.append(
+            f"float16 at {library['m']}×{library['n']}×{library['k']}: cuBLAS {library['tflops']:.0f} TFLOP/s, "
+            f"{library['tflops'] / usual:.0%} of what it does at {large}³; wgmma, copies included, {ours['tflops']:.0f}"
+        )
+    return "\n".join(lines)
 
 
 def loads_a_product(rows: int, columns: int) -> float:
