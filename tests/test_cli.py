@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from conftest import PROVENANCE, ROOT, made_up
-from labkit import cli, device, notebooks, progress, records
+from labkit import cli, device, figures, notebooks, progress, records
 
 NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
 
@@ -141,12 +141,12 @@ def test_progress_lists_solved_and_open(course, progress_file, capsys):
     assert out.endswith("1 of 1 solved\n")
 
 
-def test_plots_as_a_command_take_under_ten_seconds(tmp_path):
+def test_plots_as_a_command_take_a_second_a_figure(tmp_path):
     start = time.perf_counter()
     command = [sys.executable, "-m", "labkit.cli", "plots", "--out", str(tmp_path), "--format", "svg,png,pdf"]
     done = subprocess.run(command, env=device.ENVIRONMENT, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 2 + len(figures.FIGURES)
 
 
 def test_progress_with_a_damaged_file_says_so(course, progress_file, capsys):

@@ -34,18 +34,18 @@ def test_the_same_data_gives_the_same_bytes(drawn):
         assert path.read_bytes() == (second / path.name).read_bytes(), path.name
 
 
-def test_all_figures_in_all_formats_take_under_ten_seconds(drawn):
-    assert drawn[1] < 10
+def test_a_figure_takes_a_second_in_all_formats(drawn):
+    assert drawn[1] < len(figures.FIGURES)
 
 
-@pytest.mark.parametrize("name", ["02-speedup", "01-ways-to-launch", "02-timing-trap"])
+@pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "docs").glob("*.png"))])
 def test_the_readmes_figures_are_current(drawn, name):
     """Compared as pictures: another matplotlib may place a pixel elsewhere, another number moves many."""
     assert f"docs/{name}.png" in (ROOT / "README.md").read_text(encoding="utf-8")
     committed, drawn_now = ROOT / "docs" / f"{name}.png", drawn[0][0] / f"{name}.png"
     assert Image.open(committed).text["Title"] == Image.open(drawn_now).text["Title"]  # the finding, to the digit
     different = compare_images(str(committed), str(drawn_now), tol=8)
-    assert different is None, f"{different}; redraw: labkit plots --out docs, and keep the README's three"
+    assert different is None, f"{different}; redraw: labkit plots --out docs, and keep those that the README shows"
 
 
 def test_the_dark_theme_is_dark(tmp_path):
