@@ -179,7 +179,8 @@ def takeaways_04(ladder: pd.DataFrame, rows: pd.DataFrame, tuned: pd.DataFrame, 
         f"A kernel made for the shape beats cuBLAS {best['speedup']:.0f}-fold for {named(*best[SHAPE])}, and by half "
         f"or more in {wins} of {found['use'].nunique()} kinds of shapes; for {named(*worst[SHAPE])} our best takes "
         f"{1 / worst['speedup']:.1f} times cuBLAS's time.",
-        f"On shapes never seen, the library alone regrets {library.mean:.0%}, a rule of ten lines {chosen.mean:.1%}.",
+        f"On shapes never seen, the library alone regrets {library.mean:.0%}, "
+        f"a rule of a dozen lines {chosen.mean:.1%}.",
         f"An autotuner regrets {tuner.mean:.1%} there, for {tuned['median_ms'].median():.0f} ms a shape.",
     )
 
