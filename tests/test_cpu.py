@@ -807,3 +807,24 @@ def test_the_first_launch_of_a_tiled_kernel_compiles_within_four_seconds(python)
     done = python(FIRST, NUMBA_ENABLE_CUDASIM="1")
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 4  # of the processor, since others may use this machine
+
+
+@cuda.jit(device=True)
+def chosen(x, positive):
+    return x if positive else -x
+
+
+@cuda.jit
+def a_condition_as_an_argument(x, out):
+    i = cuda.grid(1)
+    cuda.syncthreads()
+    if i < x.size:
+        out[i] = chosen(x[i], i > 3 and x[i] > np.float32(0.5))
+
+
+def test_parts_of_an_expression_are_numbas_own(recwarn):
+    x = np.linspace(0, 1, 20, dtype=np.float32)
+    out = np.zeros_like(x)
+    cpu.run(a_condition_as_an_argument, 1, 32, x, out)
+    assert np.array_equal(out, np.where((np.arange(20) > 3) & (x > 0.5), x, -x))
+    assert not list(recwarn)

@@ -58,6 +58,8 @@ def infer(function, arguments: tuple) -> dict[str, object]:
         (typemap,) = found.args
     versions: dict[str, list] = {}
     for name, numba_type in typemap.items():
+        if name.startswith("$"):
+            continue  # numba's own, for a part of an expression; they need not unify
         versions.setdefault(name.split(".")[0], []).append(types.unliteral(numba_type))
     return {name: context.unify_types(*found) for name, found in versions.items()}
 
