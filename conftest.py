@@ -8,11 +8,8 @@ from pathlib import Path
 os.environ["LABKIT_PROGRESS"] = str(Path(tempfile.mkdtemp(prefix="labkit-tests-")) / "progress.json")
 
 # a worker of pytest-xdist inherits what labkit set in the process that started it; let it find out by itself
-asked = os.environ.setdefault("LABKIT_TESTS_ASKED", os.environ.pop("NUMBA_ENABLE_CUDASIM", ""))
-if asked:
-    os.environ["NUMBA_ENABLE_CUDASIM"] = asked
-else:
-    os.environ.pop("NUMBA_ENABLE_CUDASIM", None)
+os.environ["LABKIT_TESTS_ASKED"] = os.environ.get("LABKIT_TESTS_ASKED", os.environ.get("NUMBA_ENABLE_CUDASIM", "0"))
+os.environ["NUMBA_ENABLE_CUDASIM"] = os.environ["LABKIT_TESTS_ASKED"]
 
 import labkit  # before numba, whatever test comes first
 

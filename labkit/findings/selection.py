@@ -148,13 +148,12 @@ def selectors_table(rows: pd.DataFrame, tuned: pd.DataFrame, rules: dict[str, Ca
     """Ways to choose a kernel, by their regret on the same shapes, and what choosing costs."""
     rows = of_one_source(rows)
     cost = of_one_source(tuned)["median_ms"].sum() / 1e3
-    ways = {"always the library": autotune.score(lambda *_: LIBRARY, rows), "always the general kernel": None}
+    ways = {"always the library": autotune.score(lambda *_: LIBRARY, rows)}
     ways |= {name: autotune.score(rule, rows) for name, rule in rules.items()}
     ways["the autotuner"] = _tuned_score(tuned, rows)
     lines = [
         (way, f"{s.mean:.1%}", f"{s.worst:.1%}", f"{cost:.1f} s" if way == "the autotuner" else "nothing")
         for way, s in ways.items()
-        if s
     ]
     return text(pd.DataFrame(lines, columns=["choosing by", "regret on average", "at worst", "cost"]))
 
