@@ -68,6 +68,17 @@ def test_any_change_of_the_package_counts(kept):
     assert compilations(folder, change)[1]
 
 
+def test_functions_that_look_alike_are_told_apart(kept):
+    folder, _ = kept
+    change = (
+        "from labkit.cpu.functions import FUNCTIONS\n"
+        "sin, cos = (FUNCTIONS[f'libdevice.{n}'] for n in ('sinpi', 'cospi'))\n"
+        "assert abs(sin(0.5) - 1) < 1e-12 and abs(cos(0.5)) < 1e-12, 'the same code, another constant'"
+    )
+    for _ in range(2):
+        compilations(folder, change)
+
+
 def test_a_damaged_file_is_compiled_anew(kept, tmp_path):
     folder, _ = kept
     for path in (folder / "instruments").iterdir():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -56,8 +57,8 @@ class _Impl(caching.CompileResultCacheImpl):
         self._lineno = py_func.__code__.co_firstlineno
         self._locator = _Locator(py_func)
         self._locator.ensure_cache_path()
-        name = py_func.__qualname__.replace("<", "").replace(">", "")
-        self._filename_base = self.get_filename_base(f"{self._locator.module}.{name}", "")
+        name = f"{self._locator.module}.{py_func.__qualname__}-{self._lineno}"
+        self._filename_base = self.get_filename_base(name, "")
 
     def check_cachable(self, cres) -> bool:
         return not (cres.library.has_dynamic_globals or any(not lifted.can_cache for lifted in cres.lifted))
@@ -81,12 +82,26 @@ class _Kept(caching.FunctionCache):
             super().save_overload(sig, data)
 
 
+def _has_one_meaning(function) -> bool:
+    """Whether a function's place and code say all about it. numba's key has the code's bytes, not the names and
+    constants in it: it cannot tell two lambdas of a line apart, generated functions, or closures over functions.
+    """
+    if function.__name__ == "<lambda>":
+        return False
+    module = sys.modules.get(function.__module__)
+    in_file = function.__globals__ is vars(module) and function.__code__.co_filename == module.__file__
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return in_file and all(isinstance(value, (int, float, str)) for value in cells)
+
+
 def kept_njit(**options):
     """As numba's njit with these options, for the functions of this package."""
     compiled = njit(**options)
 
     def decorate(function):
         dispatcher = compiled(function)
+        if not _has_one_meaning(function):
+            return dispatcher
         with suppress(Exception):  # a folder that can't be written, another numba: it works as well, only later
             dispatcher._cache = _Kept(function)
         return dispatcher

@@ -36,7 +36,7 @@ def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | Non
     if not formats:
         raise LabError("no format is named; it is png, svg, pdf, or several of them")
     written = []
-    for name, (experiment, draw) in FIGURES.items():
+    for name, (experiment, draw) in sorted(FIGURES.items()):
         fig = draw(records.read(experiment, gpu), theme)
         with plots.style(theme):
             fig.draw_without_rendering()
