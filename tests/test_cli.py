@@ -90,9 +90,10 @@ def test_inplace_is_for_machines_without_a_gpu(course, capsys, monkeypatch):
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A data folder of the test's own with one record that every figure would read."""
+    """A data folder of the test's own with one record, the one that the first figure reads."""
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path / "data"))
-    return records.write(made_up(), "launch_overhead", PROVENANCE, tmp_path / "data")
+    experiment, _ = min(figures.FIGURES.items())[1]
+    return records.write(made_up(), experiment, PROVENANCE, tmp_path / "data")
 
 
 def test_plots_of_a_damaged_record(data, capsys, tmp_path):
