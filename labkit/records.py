@@ -160,8 +160,13 @@ def provenance(clocks_before: dict | None = None) -> dict:
         "clocks_mhz_after": clocks(state),
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         **_git(),
-        "command": os.environ.get("LABKIT_COMMAND") or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": without_folders(os.environ.get("LABKIT_COMMAND") or " ".join(sys.argv)),
     }
+
+
+def without_folders(command: str) -> str:
+    """A command without the folders of this machine: of an absolute path only the last name."""
+    return " ".join(Path(word).name if Path(word).is_absolute() else word for word in command.split(" "))
 
 
 def clocks(state: dict) -> dict:

@@ -143,3 +143,8 @@ def test_the_device_can_be_chosen(record, monkeypatch):
     monkeypatch.setenv("LABKIT_DEVICE", "test-gpu-9000")
     assert len(records.read("made_up")) == 4
     assert os.environ["LABKIT_DEVICE"]
+
+
+def test_a_command_tells_no_folder_of_the_machine():
+    assert records.without_folders("labkit run --record 04 --out /home/me/figs") == "labkit run --record 04 --out figs"
+    assert records.without_folders("/opt/tools/record.py data/x") == "record.py data/x"
