@@ -162,6 +162,26 @@ def test_hoppers_product_uses_its_tensor_cores_and_nothing_slow():
     assert made.notes == ()  # nothing is serialised
 
 
+@cuda.jit
+def what_no_kernel_here_uses(x, out):
+    """Instructions that the chapters and labkit.kernels leave out: each must assemble all the same."""
+    at = ptx.shared_address(cuda.shared.array(64, uint32))
+    ptx.cp_async_16(at, ptx.address(x), int32(16))
+    ptx.cp_async_wait_1()
+    ptx.cp_async_wait_3()
+    ptx.st_global_b32(ptx.address(out), ptx.pack_half2(ptx.exp2(x[0]), ptx.max_f32(x[1], x[2])))
+    wide = ptx.wgmma_wait(ptx.wgmma_m64n256k16(ptx.zeros_128(), 0, 0))
+    out[1] = wide[0] + ptx.wgmma_wait(ptx.wgmma_m64n128k16_bn(ptx.zeros_64(), 0, 0))[0]
+
+
+@compiles
+def test_every_instruction_assembles():
+    made = ptx.compile_for(what_no_kernel_here_uses, (X, X), (9, 0, "a"))
+    for name in ("cp.async.wait_group 1", "cp.async.wait_group 3", "st.global.b32", "cvt.rn.f16x2", "ex2", "max.f32"):
+        assert made.count(name), name
+    assert made.count("wgmma.mma_async") == 2
+
+
 @compiles
 @pytest.mark.parametrize(
     ("arguments", "cc", "reason"),

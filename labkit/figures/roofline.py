@@ -100,8 +100,8 @@ def polynomials(rows: pd.DataFrame) -> CourseFigure:
     found = found[found["variant"] == "polynomial"].sort_values("degree")
     first, last = found.iloc[0], findings.last_on_slope(found)
     fig, ax = plots.new(
-        f"FLOPs are free up to degree {last['degree']}: {last['flops'] / first['flops']:.0f}× as many as at "
-        f"{first['degree']} in {last['median_ms'] / first['median_ms']:.2f}× the time",
+        f"On the slope, from degree {first['degree']} to {last['degree']}: "
+        f"{last['flops'] / first['flops']:.0f}× the FLOPs in {last['median_ms'] / first['median_ms']:.2f}× the time",
         rows,
     )
     fp32 = Roofs(measured.gbps, {"fp32": measured.tflops["fp32"]}, measured.origin)

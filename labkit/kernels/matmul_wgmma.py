@@ -138,6 +138,8 @@ def consume(map_c, tiles, tiles_m, tiles_n, steps):
             ptx.mbarrier_arrive(empty + uint32(8 * before))
         drain(acc, map_c, tiles + uint32(BUFFERS), group, int32(row * BM + group * 64), int32(column * BN))
         tile += int32(cuda.gridDim.x)
+    if first:
+        ptx.tma_store_wait_0()  # without it: the block's shared memory may be gone while the last panels are read
 
 
 @cuda.jit(fastmath=True, launch_bounds=(THREADS, 1))

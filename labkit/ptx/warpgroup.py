@@ -10,7 +10,6 @@ from labkit.ptx.emit import instruction
 
 __all__ = [
     "bar_sync_128",
-    "bar_sync_256",
     "spread",
     "wgmma_commit",
     "wgmma_fence",
@@ -45,21 +44,17 @@ wgmma_wait_1 = instruction(
 )  # fmt: skip
 
 
-def _bar(name: str, count: int):
-    return instruction(
-        name, f"bar.sync $0, {count};", None, "uint32",
-        doc=f"""A barrier of {count} threads, by its number 1 … 15 (0 is cuda.syncthreads). PTX manual: "bar".""",
-    )  # fmt: skip
-
-
-bar_sync_128 = _bar("bar_sync_128", 128)
-bar_sync_256 = _bar("bar_sync_256", 256)
+bar_sync_128 = instruction(
+    "bar_sync_128", "bar.sync $0, 128;", None, "uint32",
+    doc="""A barrier of 128 threads, by its number 1 … 15 (0 is cuda.syncthreads). PTX manual: "bar".""",
+)  # fmt: skip
 
 _WGMMA = """acc += A · B by one warpgroup, A 64×16 and B 16×{n} in shared memory (float16), acc 64×{n} (float32).
 
     acc  {count} float32 a lane (labkit.ptx.zeros_{count}()): with w = warp % 4, g = lane // 4, t = lane % 4,
          acc[4j : 4j + 4] is C[16w + g, 8j + 2t], its right neighbour, and the same two of row 16w + g + 8
-    a, b  uint64 descriptors of shared memory (descriptor(); A with k contiguous, B with {major} contiguous)
+    a, b  uint64 descriptors of shared memory (PTX manual: "Matrix Descriptor"; labkit.kernels.matmul_wgmma has both);
+         A with k contiguous, B with {major} contiguous
     The result may be read after wgmma_wait(acc) only. Compute capability 9.0 (sm_90a). PTX manual: "wgmma.mma_async".
     """
 
