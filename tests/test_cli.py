@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import nbformat
 import pytest
@@ -143,11 +142,12 @@ def test_progress_lists_solved_and_open(course, progress_file, capsys):
 
 
 def test_plots_as_a_command_take_a_second_a_figure(tmp_path):
-    start = time.perf_counter()
+    resource = pytest.importorskip("resource")  # the processor's time: other tests run beside this one
+    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [sys.executable, "-m", "labkit.cli", "plots", "--out", str(tmp_path), "--format", "svg,png,pdf"]
     done = subprocess.run(command, env=device.ENVIRONMENT, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
-    assert time.perf_counter() - start < 2 + len(figures.FIGURES)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start < 2 + len(figures.FIGURES)
 
 
 def test_progress_with_a_damaged_file_says_so(course, progress_file, capsys):
