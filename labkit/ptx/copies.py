@@ -18,7 +18,9 @@ __all__ = [
     "mbarrier_init",
     "mbarrier_wait",
     "tma_load_2d",
+    "tma_load_3d",
     "tma_store_2d",
+    "tma_store_3d",
     "tma_store_commit",
     "tma_store_wait_0",
     "tma_store_wait_1",
@@ -119,6 +121,25 @@ tma_store_2d = instruction(
     doc="""Start the copy of a box from shared memory to a matrix; what lies outside the matrix is not written.
 
     map, column, row, source: as in tma_load_2d. Compute capability 9.0. PTX manual: "cp.async.bulk.tensor".
+    """,
+)  # fmt: skip
+
+tma_load_3d = instruction(
+    "tma_load_3d",
+    "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4}], [$5];",
+    None, "uint32", "int64", "int32", "int32", "int32", "uint32", since=(9, 0),
+    doc="""As tma_load_2d, from the matrix with index `plane` of a stack of them.
+
+    target, map, column, row, plane, barrier. Compute capability 9.0. PTX manual: "cp.async.bulk.tensor".
+    """,
+)  # fmt: skip
+
+tma_store_3d = instruction(
+    "tma_store_3d", "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [$0, {$1, $2, $3}], [$4];",
+    None, "int64", "int32", "int32", "int32", "uint32", since=(9, 0),
+    doc="""As tma_store_2d, to the matrix with index `plane` of a stack of them.
+
+    map, column, row, plane, source. Compute capability 9.0. PTX manual: "cp.async.bulk.tensor".
     """,
 )  # fmt: skip
 

@@ -11,27 +11,28 @@ from labkit.errors import LabError
 
 
 def tensor_map(array, box: tuple[int, int]):
-    """A tensor map of a matrix in device memory, for tma_load_2d and tma_store_2d: 128 bytes on the device.
+    """A tensor map of a matrix, or of a stack of them, in device memory, for tma_load_2d/_3d and tma_store_2d/_3d.
 
-    array  float16[rows, columns] on the device, 16-byte aligned, its rows a multiple of 16 bytes apart
+    array  float16[rows, columns] or [planes, rows, columns] on the device, 16-byte aligned, its rows (and planes) a
+           multiple of 16 bytes apart
     box    (rows, columns) of one copy, 256 rows and 64 columns at most; the copy is swizzled by 128 bytes
 
-    Raises LabError for an array that the copy engine cannot take. PTX manual: "Tensor-map".
+    128 bytes on the device. Raises LabError for an array that the copy engine cannot take. PTX manual: "Tensor-map".
     """
     from cuda.bindings import driver
     from numba import cuda
 
-    pointer, pitch = _layout(array)
-    rows, columns = array.shape
+    pointer, pitches = _layout(array)
     kinds, swizzle = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
+    boxes = [box[1], box[0], 1][: array.ndim]
     error, made = driver.cuTensorMapEncodeTiled(
         kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        2,
+        array.ndim,
         pointer,
-        [driver.cuuint64_t(columns), driver.cuuint64_t(rows)],
-        [driver.cuuint64_t(pitch)],
-        [driver.cuuint32_t(box[1]), driver.cuuint32_t(box[0])],
-        [driver.cuuint32_t(1)] * 2,
+        [driver.cuuint64_t(extent) for extent in array.shape[::-1]],
+        [driver.cuuint64_t(pitch) for pitch in pitches],
+        [driver.cuuint32_t(extent) for extent in boxes],
+        [driver.cuuint32_t(1)] * array.ndim,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         swizzle.CU_TENSOR_MAP_SWIZZLE_128B,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -42,18 +43,19 @@ def tensor_map(array, box: tuple[int, int]):
     return cuda.to_device(np.array([int(word) for word in made.opaque], np.uint64))
 
 
-def _layout(array) -> tuple[int, int]:
-    """Address and pitch in bytes of a float16 matrix. Raises LabError where 16-byte copies cannot read it."""
-    if array.dtype != np.float16 or array.ndim != 2 or array.strides[1] != 2:
+def _layout(array) -> tuple[int, list[int]]:
+    """Address of a float16 array, bytes from row to row and plane to plane. Raises LabError where copies can't read."""
+    if array.dtype != np.float16 or array.ndim not in (2, 3) or array.strides[-1] != 2:
         raise LabError(f"found {array.dtype}{array.shape} with strides {array.strides}, expected float16 rows")
     pointer = array.__cuda_array_interface__["data"][0]
     pitch = _pitch(array)
-    if pointer % 16 or pitch % 16:
+    pitches = [pitch, pitch * array.shape[-2] if array.shape[0] == 1 else array.strides[0]][: array.ndim - 1]
+    if pointer % 16 or any(p % 16 for p in pitches):
         raise LabError(
             f"rows {pitch} bytes apart from address {pointer:#x}: tensor copies need multiples of 16 bytes. "
             "build the launch under @ptx.aligned_rows, which copies such matrices"
         )
-    return pointer, pitch
+    return pointer, pitches
 
 
 def aligned_rows(build):
@@ -110,13 +112,13 @@ def copy_rows(target, source, stream=None) -> None:
 
 def _pitch(array) -> int:
     """Bytes from one row to the next; of a single row, what they would be."""
-    return array.strides[0] if array.shape[0] > 1 else -(-2 * array.shape[1] // 16) * 16
+    return array.strides[-2] if array.shape[-2] > 1 else -(-2 * array.shape[-1] // 16) * 16
 
 
-def prepare(kernel, grid: int, block: int, *arguments, shared: int = 0):
+def prepare(kernel, grid: int | tuple[int, ...], block: int, *arguments, shared: int = 0):
     """Compile `kernel` for these arguments and return launch(stream=None), which does nothing but launch it.
 
-    grid, block  numbers of blocks and of threads a block
+    grid, block  numbers of blocks (up to three) and of threads a block
     shared       bytes of dynamic shared memory, above 48 KiB if need be
 
     Raises LabError where the GPU has less shared memory.
