@@ -7,9 +7,11 @@ from labkit.findings.batches import *  # noqa: F403
 from labkit.findings.fusion import *  # noqa: F403
 from labkit.findings.ladder import *  # noqa: F403
 from labkit.findings.launch import *  # noqa: F403
+from labkit.findings.mlp import *  # noqa: F403
 from labkit.findings.roofline import *  # noqa: F403
 from labkit.findings.selection import *  # noqa: F403
 from labkit.tables import largest, numbered, of_one_source, peaks, power, text, value
 
 __all__ = ["largest", "numbered", "of_one_source", "peaks", "power", "text", "value"]
 __all__ += [*fusion.__all__, *ladder.__all__, *launch.__all__, *roofline.__all__, *batches.__all__, *selection.__all__]  # noqa: F405
+__all__ += mlp.__all__  # noqa: F405

@@ -1,0 +1,207 @@
+"""Chapter 05: what a block of layers moves, fused and not, who wins at which width, and why."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit import device, records
+from labkit.findings.roofline import sheet
+from labkit.tables import numbered, of_one_source, peaks, power, text, value
+from labkit.traffic import Cost, predict_ms
+
+__all__ = [
+    "block_rows",
+    "crossover",
+    "mlp_answer",
+    "mlp_batches",
+    "mlp_budget",
+    "mlp_gain",
+    "mlp_gains",
+    "mlp_rates",
+    "mlp_ratio",
+    "mlp_widths",
+    "takeaways_05",
+    "tensor_cores_or_not",
+    "widest",
+]
+
+ROOM = 227 * 1024  # bytes of shared memory that a block of Hopper can have
+LIBRARIES = ("cublas", "cublas-lt", "torch-compile")
+
+
+def mlp_ratio(layers: int) -> float:
+    """The bytes of rows of `layers` products, each but the last with bias and activation apart, over those of one."""
+    return float(layers + 2 * (layers - 1))
+
+
+def widest(layers: int) -> int:
+    """The widest layers, in multiples of 16, whose float16 weights all fit into a block's shared memory."""
+    return max(w for w in range(16, 1024, 16) if layers * w * (2 * w + 16) <= ROOM)
+
+
+def mlp_budget(costs: dict[int, dict[str, Cost]], gpu: str | None = None) -> str:
+    """By width: MB that each version moves, FLOPs a byte of the fused one, its roof on the data sheet, least ms."""
+    there = device.find_gpu(gpu or records.DEFAULT_DEVICE)
+    ridge = sheet(there).ridge("fp16")
+    lines = []
+    for width, versions in costs.items():
+        fused = versions["fused"]
+        lines.append(
+            {
+                "width": width,
+                **{f"{v} MB": versions[v].bytes / 1e6 for v in ("unfused", "cublas", "epilogue", "fused")},
+                "FLOPs a byte": fused.intensity,
+                "its roof": "tensor cores" if fused.intensity > ridge else "memory",
+                "least ms": predict_ms(fused, there, "fp16"),
+            }
+        )
+    table = pd.DataFrame(lines)
+    sizes = {c: "{:.0f}" for c in table if c.endswith("MB")}
+    shown = text(table, **sizes, **{"FLOPs a byte": "{:.0f}", "least ms": "{:.3f}"})
+    return f"{shown}\nfloat16, {there.name}, data sheet: the ridge stands at {ridge:.0f} FLOPs a byte"
+
+
+# what was measured
+
+
+def block_rows(rows: pd.DataFrame, **where) -> pd.DataFrame:
+    """The float16 rows of the first source at these parameters (batch, width, layers); default: 2²⁰ rows."""
+    rows = of_one_source(rows)
+    wanted = {"dtype": "float16", "batch": 1 << 20, **where}
+    for key, of in wanted.items():
+        rows = rows[rows[key] == of]
+    return rows
+
+
+def mlp_gain(rows: pd.DataFrame, over: str, **where) -> float:
+    """How many times the fused kernel's time another variant takes; default: width 64, four layers, 2²⁰ rows."""
+    here = block_rows(rows, **{"width": 64, "layers": 4, **where})
+    return value(here, "median_ms", variant=over) / value(here, "median_ms", variant="fused")
+
+
+def mlp_gains(rows: pd.DataFrame, **where) -> pd.DataFrame:
+    """Every variant's time, and its bytes, over those of the fused kernel at the same sizes: `factor`, `promised`."""
+    found = block_rows(rows, **where)
+    keys = ["batch", "width", "layers"]
+    base = found[found["variant"] == "fused"].set_index(keys)[["median_ms", "bytes"]]
+    base = base.reindex(pd.MultiIndex.from_frame(found[keys]))
+    return found.assign(
+        factor=found["median_ms"].to_numpy() / base["median_ms"].to_numpy(),
+        promised=found["bytes"].to_numpy() / base["bytes"].to_numpy(),
+    )
+
+
+def mlp_answer(rows: pd.DataFrame) -> str:
+    """The table for someone in a hurry: width 64, four layers, 2²⁰ rows."""
+    found = mlp_gains(rows, width=64, layers=4)
+    kernels = {"unfused": 10, "cublas": 7, "epilogue": 4, "cublas-lt": 4, "fused": 1}
+    table = pd.DataFrame(
+        {
+            "variant": found["variant"],
+            "kernels": found["variant"].map(kernels),
+            "MB": found["bytes"] / 1e6,
+            "ms": found["median_ms"],
+            "GB/s": found["gbps"],
+            "TFLOP/s": found["tflops"],
+            "fused is": found["factor"],
+            "by bytes": found["promised"],
+        }
+    )
+    shown = text(
+        table, kernels="{:.0f}", MB="{:.0f}", ms="{:.3f}",
+        **{"GB/s": "{:.0f}", "TFLOP/s": "{:.0f}", "fused is": "{:.2f}×", "by bytes": "{:.2f}×"},
+    )  # fmt: skip
+    return f"2²⁰ rows, width 64, 4 layers, float16\n{shown}\n{found['source'].iloc[0]}\n{device.mode()}"
+
+
+def mlp_widths(rows: pd.DataFrame) -> str:
+    """By layers and width: the fused kernel's time, and how many times as long the others take; the fastest of all."""
+    found = mlp_gains(rows)
+    lines = []
+    for (layers, width), group in found.groupby(["layers", "width"]):
+        factors = group.set_index("variant")["factor"]
+        fused = group[group["variant"] == "fused"].iloc[0]
+        others = {v: f"{factors[v]:.2f}×" for v in ("unfused", "cublas", "epilogue", *LIBRARIES[1:]) if v in factors}
+        lines.append({"layers": layers, "width": width, "fused ms": fused["median_ms"], "TB/s": fused["gbps"] / 1e3,
+                      "TFLOP/s": fused["tflops"], **others, "fastest": factors.idxmin()})  # fmt: skip
+    how = {"fused ms": "{:.3f}", "TB/s": "{:.2f}", "TFLOP/s": "{:.0f}"}
+    shown = text(pd.DataFrame(lines), **how)
+    return f"times over those of `fused`, {power(1 << 20)} rows, float16\n{shown}\n{found['source'].iloc[0]}"
+
+
+def crossover(rows: pd.DataFrame, layers: int = 4) -> float:
+    """The first width at which the best of the library's ways beats the fused kernel (NaN: at none)."""
+    found = mlp_gains(rows, layers=layers)
+    best = found[found["variant"].isin(LIBRARIES)].groupby("width")["factor"].min()
+    lost = best.index[best < 1]
+    return float(lost.min()) if len(lost) else float("nan")
+
+
+def mlp_rates(rows: pd.DataFrame) -> str:
+    """What the fused kernel reaches of both roofs of the data sheet, by width, four layers."""
+    gpu, found = peaks(rows), block_rows(rows, variant="fused", layers=4).sort_values("width")
+    table = pd.DataFrame(
+        {
+            "width": found["width"],
+            "FLOPs a byte": found["flops"] / found["bytes"],
+            "TB/s": found["gbps"] / 1e3,
+            "of the memory": found["gbps"] / gpu.bandwidth_gbps if gpu else None,
+            "TFLOP/s": found["tflops"],
+            "of the tensor cores": found["tflops"] / gpu.tflops["fp16"] if gpu else None,
+        }
+    )
+    shares = dict.fromkeys(("of the memory", "of the tensor cores"), "{:.0%}")
+    return text(table, **{"FLOPs a byte": "{:.0f}", "TB/s": "{:.2f}", "TFLOP/s": "{:.0f}"}, **shares)
+
+
+def mlp_batches(rows: pd.DataFrame) -> str:
+    """Width 64, four layers, by the number of rows: the fused kernel's time, and the others' over it."""
+    rows = of_one_source(rows)
+    here = rows[(rows["width"] == 64) & (rows["layers"] == 4) & (rows["dtype"] == "float16")]
+    wide = here.pivot_table(index="batch", columns="variant", values="median_ms", sort=True)
+    table = pd.DataFrame({"rows": [power(n) for n in wide.index], "MB in": 128 * wide.index / 1e6})
+    table["fused µs"] = 1e3 * wide["fused"].to_numpy()
+    for other in ("unfused", "epilogue", "cublas", "cublas-lt"):
+        if other in wide:
+            table[other] = (wide[other] / wide["fused"]).to_numpy()
+    factors = dict.fromkeys(table.columns[3:], "{:.2f}×")
+    return text(table, **{"MB in": "{:.0f}", "fused µs": "{:.1f}"}, **factors)
+
+
+def tensor_cores_or_not(rows: pd.DataFrame) -> str:
+    """The plain float32 kernels beside cuBLAS and beside float16, at the same width."""
+    rows = of_one_source(rows)
+    plain = rows[rows["dtype"] == "float32"].set_index("variant")
+    width, layers = (int(plain[key].iloc[0]) for key in ("width", "layers"))
+    ms, moved = plain["median_ms"], plain["bytes"]
+    half = block_rows(rows, width=width, layers=layers, variant="fused").iloc[0]
+    library = f"; cuBLAS takes {ms['cublas']:.3f} ms" if "cublas" in ms else ""
+    return (
+        f"float32, width {width}, {layers} layers: unfused {ms['unfused']:.3f} ms, fused {ms['fused']:.3f} ms, "
+        f"{ms['unfused'] / ms['fused']:.2f}× (bytes promised {moved['unfused'] / moved['fused']:.2f}×){library}\n"
+        f"float16 on tensor cores, fused: {half['median_ms']:.3f} ms, {ms['fused'] / half['median_ms']:.0f}× faster "
+        f"for half the bytes"
+    )
+
+
+def takeaways_05(rows: pd.DataFrame) -> str:
+    """The chapter in five sentences, each with its number."""
+    gains = {v: mlp_gain(rows, v) for v in ("unfused", "cublas", "epilogue")}
+    here = mlp_gains(rows, width=64, layers=4).set_index("variant")
+    best = here[here.index.isin(LIBRARIES)]["factor"]
+    widths = mlp_gains(rows, layers=4)
+    ours = widths[widths["variant"] == "cublas-lt"].set_index("width")["factor"]
+    fits, lost = ours[ours.index <= 128], ours[ours.index > 128]
+    rate = block_rows(rows, variant="fused", layers=4).set_index("width")
+    return numbered(
+        f"Width 64, four layers: one kernel is {gains['cublas']:.2f}× as fast as PyTorch's calls and "
+        f"{gains['unfused']:.2f}× as ten kernels of ours; bytes promised {here.loc['cublas', 'promised']:.1f}× and "
+        f"{here.loc['unfused', 'promised']:.1f}×.",
+        f"An epilogue fused into each product is worth {gains['unfused'] / gains['epilogue']:.2f}×; "
+        f"keeping the rows on the chip {gains['epilogue']:.2f}× more.",
+        f"The best of the library, epilogue and all ({best.idxmin()}), still takes {best.min():.2f}× as long.",
+        f"At width 16 the kernel moves {rate.loc[16, 'gbps'] / 1e3:.2f} TB/s, at 128 it does "
+        f"{rate.loc[128, 'tflops']:.0f} TFLOP/s: from one roof to the other.",
+        f"While all weights fit on the chip, cublas-lt takes {fits.min():.2f}× to {fits.max():.2f}× as long; "
+        f"beyond, at {' and '.join(map(str, lost.index))}, {', '.join(f'{f:.2f}×' for f in lost)}.",
+    )
