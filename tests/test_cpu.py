@@ -97,6 +97,12 @@ def with_a_variable_shape(x, n):
 
 
 @cuda.jit
+def with_a_computed_shape(x):
+    tile = cuda.shared.array((COUNT, COUNT + 1), float32)
+    tile[0, 0] = x[0]
+
+
+@cuda.jit
 def with_an_unknown_name(x):
     x[0] = nowhere_defined  # noqa: F821
 
@@ -123,6 +129,11 @@ BAD = {
     "an allocation": (lambda: allocates, (), r"allocates, line \d+: np.zeros allocates"),
     "a result": (lambda: returns_a_value, (), "a kernel returns nothing"),
     "a shape that varies": (lambda: with_a_variable_shape, (3,), "n is a variable; an array's shape must be constant"),
+    "a shape that is computed": (
+        lambda: with_a_computed_shape,
+        (),
+        r"not 'COUNT \+ 1'; give it a name outside the kernel",
+    ),
     "an unknown name": (lambda: with_an_unknown_name, (), "nowhere_defined"),
     "a default": (lambda: with_a_default, (1,), "without defaults"),
     "too few arguments": (lambda: double, (), r"double takes 2 arguments \(x, out\), found 1"),

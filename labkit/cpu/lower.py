@@ -182,6 +182,11 @@ class _Lowering:
         given |= {k.arg: k.value for k in node.keywords}
         if not {"shape", "dtype"} <= given.keys():
             raise BadKernel(f"{self.source.at(node)}: cuda.{what} takes a shape and a dtype")
+        for computed in _computed(given["shape"]):  # numba.cuda can't type it: it would run here alone
+            raise BadKernel(
+                f"{self.source.at(node)}: numba.cuda takes numbers and names as an array's shape, not {computed!r}; "
+                f"give it a name outside the kernel, as in SIZE = {computed}"
+            )
         shape, dtype = self.constant(given["shape"], node), self.constant(given["dtype"], node)
         shape = shape if isinstance(shape, tuple) else (shape,)
         if not all(hasattr(n, "__index__") for n in shape):
@@ -203,6 +208,12 @@ class _Lowering:
 
     def expression(self, node: ast.expr) -> ast.expr:
         return Expressions(self).visit(node)
+
+
+def _computed(shape: ast.expr) -> list[str]:
+    """The parts of a shape that are computed from names, as they stand in the source."""
+    parts = [n for n in ast.walk(shape) if isinstance(n, ast.BinOp | ast.UnaryOp | ast.Call)]
+    return [ast.unparse(n) for n in parts if any(isinstance(m, ast.Name) for m in ast.walk(n))]
 
 
 class _FlaggedBreaks(ast.NodeTransformer):
