@@ -85,6 +85,8 @@ VARIANTS = {
     "batched": (YELLOW, "s"),
     "dots": (YELLOW, "o"),
     "autotune": (BLUE, "*"),
+    "epilogue": (GREEN, "s"),
+    "cublas-lt": (PURPLE, "X"),
 }
 
 

@@ -6,7 +6,6 @@ from labkit.ptx.emit import instruction
 
 __all__ = [
     "exp2",
-    "ld_global_v2_b32",
     "ld_global_v4_b32",
     "ld_shared_v4_b32",
     "max_f32",
@@ -83,14 +82,6 @@ st_shared_b32 = instruction(
     doc="""Store a uint32 at a shared address, aligned to 4 bytes.
 
     PTX manual: "Data Movement and Conversion Instructions: st".
-    """,
-)  # fmt: skip
-
-ld_global_v2_b32 = instruction(
-    "ld_global_v2_b32", "ld.global.v2.b32 {$0,$1}, [$2];", ("uint32",) * 2, "int64",
-    doc="""Two uint32 from a global address, aligned to 8 bytes.
-
-    PTX manual: "Data Movement and Conversion Instructions: ld".
     """,
 )  # fmt: skip
 
