@@ -97,7 +97,8 @@ def execute(path: Path, timeout_s: int = 600) -> nbformat.NotebookNode:
         except CellExecutionError as e:
             raise LabError(f"{path}: {e.ename}: {_one_line(e.evalue)} (in the cell {_failed(notebook)})") from None
         except Exception as e:  # a kernel that dies or hangs, a notebook that nbclient cannot take
-            raise LabError(f"{path}: {type(e).__name__}: {_one_line(str(e))}") from None
+            what = _one_line(str(e)) if str(e) else "the kernel died or was stopped"
+            raise LabError(f"{path}: {type(e).__name__}: {what}") from None
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
