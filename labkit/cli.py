@@ -119,6 +119,11 @@ def _plots(arguments) -> None:
     formats = [f.strip() for f in arguments.format.split(",") if f.strip()]
     written = figures.draw_all(arguments.out, formats, arguments.theme, arguments.device)
     print(f"{len(written)} figures are in {arguments.out}{os.sep}")
+    absent = sorted(set(figures.FIGURES) - set(figures.recorded(arguments.device)))
+    if absent:
+        print(
+            f"not recorded, so left out: {', '.join(absent)}. `labkit run --record` on that GPU measures what they show"
+        )
 
 
 def _progress(arguments) -> None:

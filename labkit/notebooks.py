@@ -23,16 +23,21 @@ from labkit import device
 from labkit.errors import LabError
 
 CHAPTERS = device.ROOT / "notebooks"
+DRAFTS = "drafts"  # a folder of chapters that wait for their records: found by name, not among the chapters yet
 LAID = ".laid.json"  # in the desk: what was laid there, so that the learner's own work is told apart
 
 
 def chapters(wanted: list[str] | None = None) -> list[Path]:
-    """The chapters whose names start with each of `wanted` (all by default). Raises LabError for an unknown one."""
+    """The chapters whose names start with each of `wanted`, drafts among them; by default all that are no drafts.
+
+    Raises LabError for an unknown one.
+    """
     every = sorted(CHAPTERS.glob("[0-9][0-9]_*.ipynb"))
     if not every:
         raise LabError(f"no chapters in {CHAPTERS}; run labkit from a clone of the course (pip install -e .)")
     if not wanted:
         return every
+    every += sorted((CHAPTERS / DRAFTS).glob("[0-9][0-9]_*.ipynb"))
     found = []
     for name in wanted:
         matches = [p for p in every if name and p.stem.startswith(Path(name).stem)]

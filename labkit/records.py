@@ -141,6 +141,11 @@ def devices(experiment: str, root: Path | None = None) -> list[str]:
     return sorted(p.parent.name for p in (root or device.data_dir()).glob(f"*/{experiment}.csv"))
 
 
+def is_there(experiment: str, gpu: str | None = None) -> bool:
+    """Whether the experiment has been recorded on the GPU that `read` would show."""
+    return _chosen(gpu) in devices(experiment)
+
+
 def provenance(clocks_before: dict | None = None) -> dict:
     """Of this machine, now: device, driver, toolkit and package versions, clocks, UTC time, commit, command."""
     machine, state = device.MACHINE, device.gpu_state()

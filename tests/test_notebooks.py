@@ -30,6 +30,12 @@ def test_chapters_are_found_by_number_name_or_file(course):
         assert [p.stem for p in notebooks.chapters([name])] == ["02_two"]
 
 
+def test_a_draft_is_found_by_name_and_is_not_among_the_chapters(course):
+    notebooks.write(nbformat.v4.new_notebook(), course / "drafts" / "03_three.ipynb")
+    assert [p.stem for p in notebooks.chapters()] == ["01_one", "02_two"]
+    assert [p.stem for p in notebooks.chapters(["03"])] == ["03_three"]
+
+
 def test_an_unknown_chapter_lists_the_known_ones(course):
     with pytest.raises(LabError, match="no chapter '9'; there are: 01_one, 02_two"):
         notebooks.chapters(["9"])

@@ -31,12 +31,21 @@ def figure(name: str, experiment: str):
     return register
 
 
+def recorded(gpu: str | None = None) -> list[str]:
+    """The figures whose experiments have been recorded on a GPU (default: as `records.read`)."""
+    return [name for name, (experiment, _) in sorted(FIGURES.items()) if records.is_there(experiment, gpu)]
+
+
 def draw_all(out: Path, formats: list[str], theme: str = "light", gpu: str | None = None) -> list[Path]:
-    """Draw every figure of the course from data/ into `out`; returns the files. Raises LabError on damaged records."""
+    """Draw every figure that there is a record for into `out`; returns the files.
+
+    Raises LabError on damaged records, and where nothing has been recorded.
+    """
     if not formats:
         raise LabError("no format is named; it is png, svg, pdf, or several of them")
     written = []
-    for name, (experiment, draw) in sorted(FIGURES.items()):
+    for name in recorded(gpu) or sorted(FIGURES):  # of none: what the first one's record lacks is said
+        experiment, draw = FIGURES[name]
         fig = draw(records.read(experiment, gpu), theme)
         with plots.style(theme):
             fig.draw_without_rendering()
