@@ -87,6 +87,11 @@ VARIANTS = {
     "autotune": (BLUE, "*"),
     "epilogue": (GREEN, "s"),
     "cublas-lt": (PURPLE, "X"),
+    "tiled-every": (GREY, "s"),
+    "tiled-in-order": (YELLOW, "s"),
+    "torch-math": (GREY, "v"),
+    "torch-fa2": (SKY, "o"),
+    "torch-cudnn": (BLUE, "X"),
 }
 
 

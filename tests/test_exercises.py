@@ -186,3 +186,141 @@ def test_wrong_ratios(chain):
     for wrong in (2, 4, 8 / 3, 1 / 3, np.nan):
         with pytest.raises(WrongAnswer):
             labkit.check_value("", wrong, chain_ratio(), within=0.02)
+
+
+# --- 05.bytes, 05.width, 05.epilogue ---------------------------------------------------------------------------
+
+
+def test_wrong_budgets():
+    from labkit.findings import mlp_ratio, widest
+
+    for wrong in (4, 7, 0.1, 20, np.inf):
+        with pytest.raises(WrongAnswer):
+            labkit.check_value("", wrong, mlp_ratio(layers=4), within=0.01)
+    for wrong in (128, 144, 176, 168, 170.3):  # 168 fits, but is no multiple of 16
+        with pytest.raises(WrongAnswer):
+            labkit.check_value("", wrong, widest(layers=4), within=0)
+
+
+@pytest.fixture(scope="module")
+def epilogues():
+    needed = ["blocks", "plain-row-times", "epilogue", "epilogue-answers", "epilogue-inputs", "epilogue-check"]
+    return cells("05", *needed)
+
+
+@cuda.jit(device=True)
+def row_times(x, r, w, c):
+    total = float32(0)
+    for i in range(x.shape[1]):
+        total += x[r, i] * w[c, i]
+    return total
+
+
+@cuda.jit
+def residual_left_out(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = row_times(x, r, w, c)
+
+
+@cuda.jit
+def residual_of_another_row(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = row_times(x, r, w, c) + other[0, c]
+
+
+@cuda.jit
+def residual_without_guard(x, w, other, out):
+    c, r = cuda.grid(2)
+    out[r, c] = row_times(x, r, w, c) + other[r, c]
+
+
+@cuda.jit
+def swiglu_with_the_other_gate(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        gate = row_times(x, r, other, c)
+        out[r, c] = gate / (float32(1) + math.exp(-gate)) * row_times(x, r, w, c)
+
+
+@cuda.jit
+def swiglu_with_a_sigmoid_alone(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        gate = row_times(x, r, w, c)
+        out[r, c] = row_times(x, r, other, c) / (float32(1) + math.exp(-gate))
+
+
+@cuda.jit
+def swiglu_without_its_second_product(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        gate = row_times(x, r, w, c)
+        out[r, c] = gate / (float32(1) + math.exp(-gate)) * other[c, 0]
+
+
+@cuda.jit
+def int8_that_wraps(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = round(row_times(x, r, w, c) / other[c]) & 0xFF
+
+
+@cuda.jit
+def int8_cut_off(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = int(min(max(row_times(x, r, w, c) / other[c], float32(-127)), float32(127)))
+
+
+@cuda.jit
+def int8_down_to_minus_128(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = min(max(round(row_times(x, r, w, c) / other[c]), -128), 127)
+
+
+@cuda.jit
+def int8_times_the_scale(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = min(max(round(row_times(x, r, w, c) * other[c]), -127), 127)
+
+
+@cuda.jit
+def int8_with_one_scale(x, w, other, out):
+    c, r = cuda.grid(2)
+    if r < out.shape[0] and c < out.shape[1]:
+        out[r, c] = min(max(round(row_times(x, r, w, c) / other[0]), -127), 127)
+
+
+@pytest.mark.parametrize(
+    ("choice", "wrong"),
+    [
+        ("residual", residual_left_out),
+        ("residual", residual_of_another_row),
+        ("residual", residual_without_guard),
+        ("swiglu", swiglu_with_the_other_gate),
+        ("swiglu", swiglu_with_a_sigmoid_alone),
+        ("swiglu", swiglu_without_its_second_product),
+        ("int8", int8_that_wraps),
+        ("int8", int8_cut_off),
+        ("int8", int8_down_to_minus_128),
+        ("int8", int8_times_the_scale),
+        ("int8", int8_with_one_scale),
+    ],
+)
+def test_wrong_epilogues(epilogues, choice, wrong):
+    with pytest.raises(WrongAnswer):
+        epilogues["check_epilogue"](choice, wrong)
+
+
+def test_a_right_epilogue_for_another_choice_is_wrong(epilogues):
+    with pytest.raises(WrongAnswer):
+        epilogues["check_epilogue"]("residual", int8_down_to_minus_128)
+
+
+def test_an_untouched_epilogue_is_not_attempted(epilogues, capsys):
+    epilogues["check_epilogue"](epilogues["my_choice"], epilogues["my_epilogue"], exercise="05.epilogue")
+    assert "05.epilogue: not attempted" in capsys.readouterr().out

@@ -3,6 +3,9 @@
 One module a chapter; the chapters find them all here.
 """
 
+from labkit.findings.attention import *  # noqa: F403
+from labkit.findings.attention_memory import *  # noqa: F403
+from labkit.findings.attention_steps import *  # noqa: F403
 from labkit.findings.batches import *  # noqa: F403
 from labkit.findings.fusion import *  # noqa: F403
 from labkit.findings.ladder import *  # noqa: F403
@@ -15,3 +18,4 @@ from labkit.tables import largest, numbered, of_one_source, peaks, power, text, 
 __all__ = ["largest", "numbered", "of_one_source", "peaks", "power", "text", "value"]
 __all__ += [*fusion.__all__, *ladder.__all__, *launch.__all__, *roofline.__all__, *batches.__all__, *selection.__all__]  # noqa: F405
 __all__ += mlp.__all__  # noqa: F405
+__all__ += [*attention.__all__, *attention_memory.__all__, *attention_steps.__all__]  # noqa: F405
