@@ -377,7 +377,8 @@ def sums(x, out):
     t = cuda.threadIdx.x
     total = warp_sum(cube(x[t]) + cuda.fma(x[t], x[t], x[t]))
     if t % 32 == 0:
-        parts[t // 32] = total
+        parts[t // 32], parts[t // 32] = 0, 0
+        parts[t // 32] += total
     cuda.syncthreads()
     if t == 0:
         cuda.atomic.add(out, 0, parts[0] + parts[1] + parts[2] + parts[3])
@@ -389,7 +390,7 @@ assert (out == 2 * x).all()
 counted = labkit.count(double, 4, 32, x, out)
 assert counted.total("sectors", "load") == 13, counted.lines
 total = np.zeros(1, np.float32)
-labkit.cpu.run(sums, 1, 128, np.ones(128, np.float32), total)
+labkit.cpu.run(sums, 1, 128, np.ones(128, np.float32), total, checks=True)
 assert total[0] == 384, total
 print(len(Compilations.names), "on_read" in Compilations.names)
 """
