@@ -21,6 +21,7 @@ from numba import types
 MISSING = object()
 PLAIN = (bool, int, str, bytes, type(None), type(...))
 PUBLIC = (builtins, math, cmath, operator, np)  # modules whose functions and types mean the same everywhere
+HOMES = {module.__name__ for module in PUBLIC}
 SCALARS = (types.Number, types.Boolean, types.NoneType, types.EllipsisType, types.SliceType, types.DType)
 SCALARS += (types.NumberClass, types.Literal, types.NPDatetime, types.NPTimedelta)
 compiled: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # a function that numba compiles -> its key
@@ -32,23 +33,23 @@ class Unknown(Exception):
 
 def meaning(source: str, names: dict, own: dict) -> str:
     """What each free name of a function's source stands for; `own` are names of this package's functions."""
-    (function,) = ast.parse(source).body
-    found = _Free(function, names)
-    return "\n".join(
-        f"{name} = {_own(name, value, own) or text(value)}" for name, value in sorted(found.values.items())
-    )
+    found = free(ast.parse(source).body[0], names)
+    return "\n".join(f"{name} = {_own(name, found[name], own) or text(found[name])}" for name in sorted(found))
 
 
 def _own(name: str, value: object, own: dict) -> str:
     return f"labkit's {name}" if value is not MISSING and own.get(name) is value else ""
 
 
-class _Free(ast.NodeVisitor):
-    """Finds the free names of a function, dotted ones as far as modules go, and what they stand for."""
+def free(function: ast.FunctionDef, names: dict) -> dict[str, object]:
+    """A function's free names, dotted ones as far as modules go, and what they stand for (or MISSING)."""
+    return _Free(function, names).values
 
+
+class _Free(ast.NodeVisitor):
     def __init__(self, function: ast.FunctionDef, names: dict):
         self.names, self.values = names, {}
-        self.bound = {a.arg for a in function.args.args}
+        self.bound = {a.arg for a in (*function.args.posonlyargs, *function.args.args)}
         self.bound |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
         for statement in function.body:
             self.visit(statement)
@@ -106,10 +107,10 @@ def _dtype(dtype: np.dtype) -> str:
 def _function(value: object) -> str:
     """A function or a class: one that this process compiles by its key, a public one by its place."""
     if isinstance(value, (FunctionType, BuiltinFunctionType, type, np.ufunc, type(np.sum))):
+        home = (getattr(value, "__module__", None) or "numpy").split(".")[0].removeprefix("_")  # operator's: _operator
         for module in PUBLIC:
-            name = value.__name__
-            if vars(module).get(name, MISSING) is value:
-                return f"{module.__name__}.{name}"
+            if home in HOMES and vars(module).get(value.__name__, MISSING) is value:
+                return f"{module.__name__}.{value.__name__}"
     elif value in compiled:
         return compiled[value]
     raise Unknown

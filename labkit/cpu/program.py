@@ -225,10 +225,8 @@ def fingerprint(function, seen: tuple = ()) -> tuple:
     As on a GPU the values are those of the first launch; a kernel defined anew is another function.
     """
     source = Source(function)
-    used = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} - source.locals
     values = []
-    for name in sorted(used & source.names.keys()):
-        value = source.names[name]
+    for name, value in sorted(keys.free(source.tree, source.names).items()):
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None)
         if inner is not None and hasattr(inner, "__code__"):
             value = fingerprint(inner, (*seen, function)) if inner not in seen and inner is not function else name
