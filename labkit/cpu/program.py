@@ -100,10 +100,12 @@ class Program:
 
     def _kept(self) -> tuple[dict[str, np.dtype], dict[str, ast.expr]]:
         """The dtypes of variables that live across a meeting point; those that no array can keep are made again."""
-        wanted = self.generator.kept  # if none: asked for its errors, which name the kernel's own lines
-        found = inferred.infer(self.lowered, self.names, self._own(), self.types, wanted)
+        found = self._infer() if self.generator.kept else {}
         types = {v: f.dtype for v, f in found.items() if f.dtype is not None}
         return types, {v: self._recipe(v, f.type) for v, f in found.items() if f.dtype is None}
+
+    def _infer(self) -> dict[str, inferred.Found]:
+        return inferred.infer(self.lowered, self.names, self._own(), self.types, self.generator.kept)
 
     def _recipe(self, variable: str, found) -> ast.expr:
         """How to make again a variable that holds an array or a tuple: its one assignment, if it has only one."""
@@ -161,6 +163,7 @@ class Program:
             try:
                 part()
             except NumbaError as e:
+                self._infer()  # which names the kernel's own line, if that is at fault
                 raise Unsupported(str(private.one_line(e, self.name))) from e
 
 
