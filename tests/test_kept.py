@@ -456,6 +456,20 @@ def test_any_change_of_the_package_changes_the_stamp(monkeypatch, tmp_path):
     assert kept.stamp.__wrapped__() != before
 
 
+def test_nothing_is_kept_once_a_source_is_edited(monkeypatch):
+    """What runs here is older than the file, and the name would tell of the file."""
+    launched(kernel("x[i]"))
+    monkeypatch.setattr(kept, "states", lambda: [("shadow.py", 0, 0)])
+    for value, made in (("x[i]", [1, 2, 3]), ("-x[i]", [-1, -2, -3]), ("-x[i]", [-1, -2, -3])):
+        assert launched(kernel(value)) == (made, True)
+
+
+def test_a_folder_that_can_only_be_read_is_read(monkeypatch):
+    launched(kernel("x[i]"))
+    monkeypatch.setattr(os, "utime", lambda path: os.stat("nowhere, or nobody's"))
+    assert launched(kernel("x[i]")) == ([1, 2, 3], False)
+
+
 @pytest.mark.parametrize("damage", ["cut", "empty", "a byte"])
 def test_a_damaged_instrument_is_compiled_anew(folder, damage):
     instrument()

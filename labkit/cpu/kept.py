@@ -20,6 +20,16 @@ from numba.core.compiler import CompileResult
 from labkit.cpu import keys, private, store
 
 
+def sources() -> list[Path]:
+    """The files of this package."""
+    return sorted(Path(__file__).parent.glob("*.py"))
+
+
+def states() -> list[tuple]:
+    """What tells whether a file has been changed."""
+    return [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sources()]
+
+
 @cache
 def stamp() -> str:
     """What all that is kept depends on: versions, and the sources of this package."""
@@ -27,8 +37,10 @@ def stamp() -> str:
     for package in ("numba", "llvmlite", "numpy", "numba-cuda"):
         with suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(package))
-    sources = (path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py")))
-    return store.name(*versions, *sources)
+    return store.name(*versions, *(path.read_text(encoding="utf-8") for path in sources()))
+
+
+AS_IMPORTED, _ = states(), stamp()  # now: once someone edits a file, it is not what runs here
 
 
 def key_of(source: str, names: dict, own: dict, *more: str) -> str:
@@ -53,8 +65,8 @@ def value(kind: str, key_of_it, make):
 
 
 def _name(*parts: str) -> str:
-    """A file's name. Raises Unknown if numba was taught by others, which no key tells."""
-    if private.is_extended():
+    """A file's name. Raises Unknown if numba was taught by others, or a source has changed since: no key tells it."""
+    if private.is_extended() or states() != AS_IMPORTED:
         raise keys.Unknown
     return store.name(stamp(), private.target(), *parts)
 

@@ -40,7 +40,8 @@ def load(kind: str, name: str) -> object | None:
         content = path.read_bytes()
         digest, data = content[:DIGEST], content[DIGEST:]
         if digest == _digest(name, data):
-            os.utime(path)  # so that the longest unused are known
+            with suppress(OSError):
+                os.utime(path)  # so that the longest unused are known
             return pickle.loads(data)
     return None
 
