@@ -14,11 +14,22 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = os.environ["LABKIT_TESTS_ASKED"]
 import labkit  # before numba, whatever test comes first
 
 collect_ignore = ["notebooks/drafts"]  # chapters that wait for their records
+LONGEST = ("test_plots", "test_browser", "test_live", "test_cpu", "test_kept", "test_selection")
 
 
 def pytest_xdist_auto_num_workers(config):
     """Tests run on all cores, but never side by side on one GPU."""
     return 0 if labkit.MACHINE.has_gpu else None
+
+
+def pytest_collection_modifyitems(items):
+    """Chapters first, since tests find kept what they compiled; then the longest, so that two workers end together."""
+
+    def place(item) -> tuple:
+        chapter = int(item.path.stem[:2]) if item.path.suffix == ".ipynb" else -1
+        return -chapter, LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
 
 
 def pytest_configure(config):

@@ -1,13 +1,11 @@
 """The command line: what it does, and that bad input is one line and exit code 2."""
 
 import json
-import subprocess
-import sys
 
 import nbformat
 import pytest
 
-from conftest import PROVENANCE, ROOT, made_up
+from conftest import PROVENANCE, made_up
 from labkit import cli, device, figures, notebooks, progress, records
 
 NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
@@ -139,15 +137,6 @@ def test_progress_lists_solved_and_open(course, progress_file, capsys):
     out = capsys.readouterr().out
     assert "✓ 01_one" in out
     assert out.endswith("1 of 1 solved\n")
-
-
-def test_plots_as_a_command_take_a_second_a_figure(tmp_path):
-    resource = pytest.importorskip("resource")  # the processor's time: other tests run beside this one
-    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "labkit.cli", "plots", "--out", str(tmp_path), "--format", "svg,png,pdf"]
-    done = subprocess.run(command, env=device.ENVIRONMENT, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start < 2 + len(figures.FIGURES)
 
 
 def test_progress_with_a_damaged_file_says_so(course, progress_file, capsys):

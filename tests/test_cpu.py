@@ -6,6 +6,7 @@ import linecache
 import math
 import threading
 import time
+import types
 
 import bench_cpu
 import numpy as np
@@ -463,6 +464,14 @@ def test_compiled_once_per_source_types_and_options():
         k[2, 32](ramp())
         k[2, 32](ramp())
     assert compiled() == before + 4
+
+
+def test_a_modules_constant_is_the_one_that_a_cell_found_when_it_was_run():
+    config = types.ModuleType("config")
+    for config.factor in (2, 3):
+        x = ramp()
+        defined(CELL.format(body="x[i] * config.factor"), "<a module's, test_cpu>", config=config)[2, 32](x)
+        assert (x == config.factor * ramp()).all()
 
 
 def test_the_generated_source_can_be_printed():

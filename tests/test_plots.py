@@ -1,5 +1,7 @@
 """Figures: from records alone, the same bytes twice, in one style, each under what it found."""
 
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -9,50 +11,79 @@ from matplotlib.testing.compare import compare_images
 from PIL import Image
 
 from conftest import ROOT, made_up
-from labkit import Cost, LabError, figures, findings, plots, records
+from labkit import Cost, LabError, device, figures, findings, plots, records
+from labkit.figures import registry
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """All figures in all formats, drawn twice, and the processor's seconds of the first time."""
-    folders = [tmp_path_factory.mktemp("figures") for _ in range(2)]
+    """All figures in all formats, and the processor's seconds that they took."""
+    folder = tmp_path_factory.mktemp("figures")
     start = time.process_time()
-    figures.draw_all(folders[0], ["png", "svg", "pdf"])
-    seconds = time.process_time() - start
-    figures.draw_all(folders[1], ["png", "svg", "pdf"])
-    return folders, seconds
+    figures.draw_all(folder, ["png", "svg", "pdf"])
+    return folder, time.process_time() - start
+
+
+@pytest.fixture(scope="module")
+def by_command(tmp_path_factory):
+    """The same from a process of its own; the time is None where it can't be told."""
+    folder, start = tmp_path_factory.mktemp("command"), _of_children()
+    command = [sys.executable, "-m", "labkit.cli", "plots", "--out", str(folder), "--format", "svg,png,pdf"]
+    done = subprocess.run(command, env=device.ENVIRONMENT, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, None if start is None else _of_children() - start
+
+
+def _of_children() -> float | None:
+    """The seconds of the processor (other tests run beside this one) that child processes took."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
 
 
 def test_every_figure_is_drawn_in_every_format(drawn):
-    names = {p.name for p in drawn[0][0].iterdir()}
+    names = {p.name for p in drawn[0].iterdir()}
     assert names == {f"{figure}.{kind}" for figure in figures.FIGURES for kind in ("png", "svg", "pdf")}
 
 
-def test_the_same_data_gives_the_same_bytes(drawn):
-    first, second = drawn[0]
-    for path in first.iterdir():
-        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+def test_the_same_data_gives_the_same_bytes_in_another_process(drawn, by_command):
+    assert len(list(by_command[0].iterdir())) == len(list(drawn[0].iterdir()))
+    for path in drawn[0].iterdir():
+        assert path.read_bytes() == (by_command[0] / path.name).read_bytes(), path.name
+
+
+def test_the_same_data_gives_the_same_bytes_in_this_process(drawn, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "FIGURES", dict(list(figures.FIGURES.items())[::6]))
+    for path in figures.draw_all(tmp_path, ["png", "svg", "pdf"]):
+        assert path.read_bytes() == (drawn[0] / path.name).read_bytes(), path.name
 
 
 def test_a_figure_takes_a_second_in_all_formats(drawn):
     assert drawn[1] < len(figures.FIGURES)
 
 
+def test_plots_as_a_command_take_a_second_a_figure(by_command):
+    if by_command[1] is None:
+        pytest.skip("the time of child processes can't be told here")
+    assert by_command[1] < 2 + len(figures.FIGURES)
+
+
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "docs").glob("*.png"))])
 def test_the_readmes_figures_are_current(drawn, name):
     """Compared as pictures: another matplotlib may place a pixel elsewhere, another number moves many."""
     assert f"docs/{name}.png" in (ROOT / "README.md").read_text(encoding="utf-8")
-    committed, drawn_now = ROOT / "docs" / f"{name}.png", drawn[0][0] / f"{name}.png"
+    committed, drawn_now = ROOT / "docs" / f"{name}.png", drawn[0] / f"{name}.png"
     assert Image.open(committed).text["Title"] == Image.open(drawn_now).text["Title"]  # the finding, to the digit
     different = compare_images(str(committed), str(drawn_now), tol=8)
     assert different is None, f"{different}; redraw: labkit plots --out docs, and keep those that the README shows"
 
 
-def test_the_dark_theme_is_dark(tmp_path):
-    figures.draw_all(tmp_path / "dark", ["svg"], theme="dark")
-    figures.draw_all(tmp_path / "light", ["svg"])
+def test_the_dark_theme_is_dark(drawn, tmp_path):
+    figures.draw_all(tmp_path, ["svg"], theme="dark")
     for name in figures.FIGURES:
-        dark, light = ((tmp_path / t / f"{name}.svg").read_text() for t in ("dark", "light"))
+        dark, light = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, drawn[0]))
         assert "#121212" in dark
         assert "#121212" not in light
 

@@ -15,6 +15,10 @@ class Accesses(ast.NodeTransformer):
         self.instrument = instrument
         self.loops = 0
 
+    def new(self, stem: str) -> str:
+        """A name that no kernel has; the accesses that follow, each a site, make the next one another."""
+        return f"_{stem}_{len(self.instrument.sites)}"
+
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         return [new for s in statements for new in self.statement(s)]
 
@@ -47,7 +51,7 @@ class Accesses(ast.NodeTransformer):
             return [s]
         if len(s.targets) == 1 and isinstance(s.targets[0], ast.Subscript) and not _is_name(s.targets[0].slice):
             return [self.store(s.targets[0], s.value, s)]
-        value = f"_assigned_{id(s) & 0xFFFFFF:x}"  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
+        value = self.new("assigned")  # a[i], b[j] = x, y or a[i] = b[j] = x: the value first
         return [assign(value, s.value, s), *self.spread(s.targets, name(value), s)]
 
     def spread(self, targets: list[ast.expr], value: ast.expr, s: ast.stmt) -> list[ast.stmt]:
@@ -79,7 +83,7 @@ class Accesses(ast.NodeTransformer):
             return [assign(s.target.id, call("_flop", name("_S"), new), s)]
         if not isinstance(s.target, ast.Subscript):
             return [s]
-        index = f"_index_{id(s) & 0xFFFFFF:x}"  # the index is evaluated once
+        index = self.new("index")  # the index is evaluated once
         ahead = assign(index, self.visit(_Slices().visit(s.target.slice)), s)
         target = ast.copy_location(ast.Subscript(s.target.value, name(index), ast.Load()), s.target)
         target.origin = s.target.origin

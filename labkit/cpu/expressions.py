@@ -105,7 +105,7 @@ class Expressions(ast.NodeTransformer):
         raise kind(f"{self.source.at(node)}: cuda.{known} doesn't run on the CPU")
 
     def helper(self, known: str) -> str:
-        id = "_f_" + known.replace(".", "_")
+        id = helper_name(known)
         self.result.helpers[id] = _functions()[known]
         return id
 
@@ -140,7 +140,7 @@ class Expressions(ast.NodeTransformer):
     def device_call(self, function, node: ast.Call) -> ast.expr:
         from labkit.cpu.lower import lower  # which lowers its expressions here
 
-        lowered = lower(function, self.lowering.stack)
+        lowered = lower(function, self.lowering.stack, self.lowering.numbers)
         given = [self.visit(a) for a in node.args]
         if node.keywords or len(given) != len(lowered.parameters):
             raise BadKernel(
@@ -154,7 +154,8 @@ class Expressions(ast.NodeTransformer):
         return self.inline(lowered, given, node)
 
     def as_function(self, function, lowered: Lowered, given: list[ast.expr]) -> ast.expr:
-        id = f"_d_{function.__name__}_{id_of(function)}"
+        numbers = self.lowering.numbers  # one function, one number; the same in every process
+        id = f"_d_{function.__name__}_{numbers.setdefault(function, len(numbers))}"
         self.result.devices[id] = lowered
         if lowered.atomics:
             self.result.atomics.add("")  # of an array whose name is not known here
@@ -228,6 +229,11 @@ class _Inlined(ast.NodeTransformer):
         return [assign(self.result, value, node), leave]
 
 
+def helper_name(known: str) -> str:
+    """The name in generated code of one of FUNCTIONS."""
+    return "_f_" + known.replace(".", "_")
+
+
 def _stored(statements: list[ast.stmt]) -> set[str]:
     found = {n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return found | {n.result for s in statements for n in ast.walk(s) if isinstance(n, Together)}
@@ -235,11 +241,6 @@ def _stored(statements: list[ast.stmt]) -> set[str]:
 
 def _shared(lowered: Lowered) -> bool:
     return any(d.space == "shared" for d in lowered.arrays.values())
-
-
-def id_of(function) -> str:
-    """A short name for a function that no other function of the process has."""
-    return format(id(function) & 0xFFFFFF, "x")
 
 
 def _device_function(target):

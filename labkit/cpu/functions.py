@@ -23,15 +23,15 @@ class Lazily(Mapping):
     """A read-only dict of functions, each made (for numba, it takes a while) when it's first asked for."""
 
     def __init__(self, makers: dict):
-        self._makers, self._made = makers, {}
+        self._makers, self.made = makers, {}
 
     def add(self, name: str, maker) -> None:
         self._makers[name] = maker
 
     def __getitem__(self, name: str):
-        if name not in self._made:
-            self._made[name] = self._makers[name]()
-        return self._made[name]
+        if name not in self.made:
+            self.made[name] = self._makers[name]()
+        return self.made[name]
 
     def __contains__(self, name) -> bool:
         return name in self._makers

@@ -192,7 +192,7 @@ class Generator:
             if index in used:
                 add(f"{index} = {value}")
         if "_context" in used:
-            add(f"_context = ({', '.join(CONTEXT)}, {'_S' if self.instrument else '0'})")
+            add(f"_context = ({', '.join(CONTEXT)}, {'_S' if self.instrument else 'np.int64(0)'})")
         if self.instrument:
             add(*self.instrument.thread())
         for d in self.lowered.arrays.values():

@@ -16,8 +16,8 @@ from labkit.cpu.source import BadKernel, Source, Unsupported
 from labkit.cpu.tree import Declaration, Lowered, as_list, assign, parse, synchronises
 
 
-def lower(function, stack: tuple = ()) -> Lowered:
-    """Lower a kernel or device function (a Python function)."""
+def lower(function, stack: tuple = (), numbers: dict | None = None) -> Lowered:
+    """Lower a kernel or device function (a Python function). `numbers`: those of the device functions met so far."""
     source = Source(function)
     if function in stack:
         raise BadKernel(f"{source.name} calls itself: recursion doesn't run on a GPU in numba.cuda")
@@ -26,7 +26,7 @@ def lower(function, stack: tuple = ()) -> Lowered:
     if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and body[0].value.value is not ...:
         body = body[1:]  # the docstring
     body = _own_parameters(source, body)
-    result.body = _Lowering(result, (*stack, function)).block(body)
+    result.body = _Lowering(result, (*stack, function), {} if numbers is None else numbers).block(body)
     for statement in result.body:
         for node in ast.walk(statement):
             if not hasattr(node, "origin"):  # else it comes from an inlined function
@@ -44,8 +44,8 @@ def _own_parameters(source: Source, body: list[ast.stmt]) -> list[ast.stmt]:
 class _Lowering:
     """Walks the statements; `before` collects what must run ahead of the statement at hand."""
 
-    def __init__(self, result: Lowered, stack: tuple):
-        self.result, self.source, self.stack = result, result.source, stack
+    def __init__(self, result: Lowered, stack: tuple, numbers: dict):
+        self.result, self.source, self.stack, self.numbers = result, result.source, stack, numbers
         self.before: list[ast.stmt] = []
         self.counter = 0
 

@@ -1,16 +1,22 @@
-"""The only place that touches what numba does not promise to keep: type inference, and its CUDA simulator.
+"""The only place that touches what numba does not promise to keep: type inference, symbols, and its CUDA simulator.
 
 Seen with numba 0.68 and numba-cuda 0.30.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
+import secrets
+
 import numpy as np
 from numba import types
-from numba.core import compiler, typed_passes
+from numba.core import bytecode, compiler, config, typed_passes
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
+from numba.core.typing import templates
 from numba.np.numpy_support import as_dtype
 
 from labkit.cpu.source import BadKernel
@@ -132,3 +138,62 @@ def cast(argument, declared, what: str):
         return np.asarray(argument).astype(dtype).reshape(1)[0]
     except (TypeError, ValueError) as e:
         raise BadKernel(f"{what} is a {type(argument).__name__}, declared {declared}") from e
+
+
+# whether compiled code may be kept for another process
+
+FIRST = 1 << 40  # of the numbers that numba gives to functions here
+SETTINGS = "OPT BOUNDSCHECK LOOP_VECTORIZE SLP_VECTORIZE ENABLE_AVX CPU_NAME CPU_FEATURES USING_SVML DEBUGINFO_DEFAULT"
+SETTINGS += " EXTEND_VARIABLE_LIFETIMES LLVM_REFPRUNE_PASS LLVM_REFPRUNE_FLAGS"
+OURS = {"numba", "labkit", "builtins", "abc"}  # abc: classes that numba makes as it goes
+_looked_at = [0, 0, 0]  # how many of numba's functions, attributes and globals: none of them a stranger's
+
+
+def distinguish() -> None:
+    """Number functions otherwise than any other process, so that none has another function's symbol.
+
+    numba counts from 1 everywhere, and of two functions with one symbol (closures of one name) the linker takes either.
+    """
+    bytecode.FunctionIdentity._unique_ids = itertools.count(FIRST + secrets.randbits(60))
+
+
+distinguish()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=distinguish)
+
+
+def stands_alone(compiled) -> bool:
+    """Whether compiled code holds no address of this process, and no symbol that means something else in another."""
+    if compiled.library.has_dynamic_globals or any(not lifted.can_cache for lifted in compiled.lifted):
+        return False
+    symbols = [f.name for f in compiled.library._final_module.functions if not f.is_declaration]
+    return all(int(number) >= FIRST for symbol in symbols for number in re.findall(r"B\d+v(\d+)", symbol))
+
+
+def target() -> str:
+    """The processor, and those of numba's settings that change what it compiles."""
+    settings = [f"{name}={getattr(config, name, None)}" for name in SETTINGS.split()]
+    return f"{cpu_target.target_context.codegen().magic_tuple()} {' '.join(settings)}"
+
+
+def is_extended() -> bool:
+    """Whether a stranger has taught numba what attributes mean, or functions and operators that are not his own."""
+    registry = templates.builtin_registry
+    for i, known in enumerate((registry.functions, registry.attributes, registry.globals)):
+        if any(map(_is_a_strangers, known[_looked_at[i] :])):
+            return True
+        _looked_at[i] = len(known)
+    return False
+
+
+def _is_a_strangers(entry) -> bool:
+    if isinstance(entry, tuple):  # a global, and its type
+        return any(map(_is_a_strangers, getattr(entry[1], "templates", ())))
+    functions = [getattr(entry, name, None) for name in ("_overload_func", "_definition_func")]
+    strangers = {_root(x) for x in (*functions, *entry.__mro__)} - OURS
+    return bool(strangers) and not (issubclass(entry, templates.FunctionTemplate) and _root(entry.key) in strangers)
+
+
+def _root(thing) -> str:
+    """The package that something comes from; what names none is Python's."""
+    return (getattr(thing, "__module__", None) or "builtins").split(".")[0]

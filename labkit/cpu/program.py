@@ -13,15 +13,15 @@ import numpy as np
 from numba import njit, typeof
 from numba.core.errors import NumbaError
 
-from labkit.cpu import generate, half, one_thread, private, runtime
+from labkit.cpu import generate, half, inferred, kept, keys, one_thread, private, runtime
+from labkit.cpu.expressions import helper_name
+from labkit.cpu.functions import FUNCTIONS
 from labkit.cpu.lower import lower
 from labkit.cpu.source import BadKernel, Source, Unsupported
 from labkit.cpu.tree import Lowered
 
 half.install()
 LOCK = threading.RLock()  # numba compiles one thing at a time
-INDEX_TYPES = dict.fromkeys(one_thread.FLAT, np.int64) | dict.fromkeys(generate.CONTEXT, np.int32)
-INDEX_TYPES |= {"_t": np.int64, "_lane": np.int32, "_warpsize": np.int32, "_lanemask_lt": np.uint32}
 
 
 class Program:
@@ -94,24 +94,18 @@ class Program:
                 own |= self.instrument.names
             text += self._device_functions(device, own)
             source = one_thread.device_function(id, device, self.instrument)
-            names[id] = self._jit(_execute(source, id, own), inline_it=True)
+            names[id] = self._jit(source, id, own, inline_it=True)
             text += source + "\n"
         return text
 
     def _kept(self) -> tuple[dict[str, np.dtype], dict[str, ast.expr]]:
         """The dtypes of variables that live across a meeting point; those that no array can keep are made again."""
-        if not self.generator.kept:
-            self._infer()  # for its errors, which name the kernel's own lines
-            return {}, {}
-        inferred = self._infer()
-        types, remade = {}, {}
-        for v in self.generator.kept:
-            dtype = private.storable(inferred.get(v))
-            if dtype is not None:
-                types[v] = dtype
-            else:
-                remade[v] = self._recipe(v, inferred.get(v))
-        return types, remade
+        found = self._infer() if self.generator.kept else {}
+        types = {v: f.dtype for v, f in found.items() if f.dtype is not None}
+        return types, {v: self._recipe(v, f.type) for v, f in found.items() if f.dtype is None}
+
+    def _infer(self) -> dict[str, inferred.Found]:
+        return inferred.infer(self.lowered, self.names, self._own(), self.types, self.generator.kept)
 
     def _recipe(self, variable: str, found) -> ast.expr:
         """How to make again a variable that holds an array or a tuple: its one assignment, if it has only one."""
@@ -133,33 +127,33 @@ class Program:
             )
         return made[0].value
 
-    def _infer(self) -> dict[str, object]:
-        tree = one_thread.flat_function(self.lowered)
-        module = ast.fix_missing_locations(ast.Module([tree], []))
-        names = dict(self.names)
-        exec(compile(module, self.lowered.source.file, "exec"), names)
-        index_types = tuple(typeof(INDEX_TYPES[n](0)) for n in one_thread.FLAT)
-        try:
-            with LOCK:
-                return private.infer(names["flat"], (*index_types, *self.types))
-        except NumbaError as e:
-            raise private.one_line(e, self.name) from e
+    def _own(self) -> dict[str, object]:
+        """The names in generated code that stand for functions of this package."""
+        made = {helper_name(known): function for known, function in FUNCTIONS.made.items()}
+        return runtime.NAMES | made | (self.instrument.names if self.instrument else {})
 
-    def _jit(self, function, inline_it: bool = False):
-        fastmath = True if self.fastmath else {"contract"}  # a GPU contracts a * b + c as well
-        return njit(
-            nogil=True,
-            no_cfunc_wrapper=True,
-            error_model="numpy",
-            boundscheck=not self.instrument,
-            fastmath=fastmath,
-            forceinline=inline_it,
-        )(function)
+    def _jit(self, source: str, name: str, names: dict, inline_it: bool = False):
+        """The compiled function that the source defines; kept on disk, unless it is compiled into its callers."""
+        options = {
+            "nogil": True,
+            "no_cfunc_wrapper": True,
+            "error_model": "numpy",
+            "boundscheck": not self.instrument,
+            "fastmath": True if self.fastmath else {"contract"},  # a GPU contracts a * b + c as well
+            "forceinline": inline_it,
+        }
+        try:
+            key = kept.key_of(source, names, self._own(), repr(options))
+        except keys.Unknown:
+            return njit(**options)(_execute(source, name, names, str(next(_counter))))
+        function = njit(**options)(_execute(source, name, names, key[:12]))
+        keys.compiled[function] = key
+        return function if inline_it else kept.keep(function, "kernels", key)
 
     def _compile(self):
         if self.instrument:
             self.names |= self.instrument.names
-        return self._jit(_execute(self.source[len(self.devices) :], self._generated_name, self.names))
+        return self._jit(self.source[len(self.devices) :], self._generated_name, self.names)
 
     def compile(self, part) -> None:
         """Let numba compile the function: `part` runs no block."""
@@ -169,17 +163,18 @@ class Program:
             try:
                 part()
             except NumbaError as e:
+                self._infer()  # which names the kernel's own line, if that is at fault
                 raise Unsupported(str(private.one_line(e, self.name))) from e
 
 
 _counter = iter(range(1 << 62))
 
 
-def _execute(source: str, name: str, names: dict):
+def _execute(source: str, name: str, names: dict, label: str):
     """The function `name` that the source defines; its lines can be shown in tracebacks and by numba."""
-    file = f"<labkit.cpu {next(_counter)}: {name}>"
+    file = f"<labkit.cpu {label}: {name}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names = {"__name__": "labkit.cpu.generated", **names}
+    names = {**names, "__name__": __name__}  # a module that is there when the code is loaded again
     exec(compile(source, file, "exec"), names)
     return names[name]
 
@@ -233,10 +228,8 @@ def fingerprint(function, seen: tuple = ()) -> tuple:
     As on a GPU the values are those of the first launch; a kernel defined anew is another function.
     """
     source = Source(function)
-    used = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} - source.locals
     values = []
-    for name in sorted(used & source.names.keys()):
-        value = source.names[name]
+    for name, value in sorted(keys.free(source.tree, source.names).items()):
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None)
         if inner is not None and hasattr(inner, "__code__"):
             value = fingerprint(inner, (*seen, function)) if inner not in seen and inner is not function else name
