@@ -324,3 +324,129 @@ def test_a_right_epilogue_for_another_choice_is_wrong(epilogues):
 def test_an_untouched_epilogue_is_not_attempted(epilogues, capsys):
     epilogues["check_epilogue"](epilogues["my_choice"], epilogues["my_epilogue"], exercise="05.epilogue")
     assert "05.epilogue: not attempted" in capsys.readouterr().out
+
+
+# --- 06.full, 06.rescale, 06.tiles, 06.window ------------------------------------------------------------------
+
+
+def test_wrong_lengths():
+    from labkit.findings import fills_up
+
+    for wrong in (187_750, 46_937, 16_594, 32, np.nan):  # one plane, float16, half of it, planes
+        with pytest.raises(WrongAnswer):
+            labkit.check_value("", wrong, fills_up(planes=32), within=0.02)
+
+
+def one_step(alpha_l=True, alpha_O=True, inverse=False, on_the_tile=False, guarded=True, divides=False):
+    """A step of the online softmax: right, or with one of the mistakes."""
+
+    def step(m, total, summed, s, V):
+        new = max(m, s.max())
+        shift = new if new > -np.inf or not guarded else 0.0
+        p = np.exp(s - shift)
+        alpha = np.exp(shift - m) if inverse else np.exp(m - shift)
+        if on_the_tile:
+            return new, total + alpha * p.sum(), summed + alpha * (p @ V)
+        total = (alpha if alpha_l else 1) * total + p.sum()
+        summed = (alpha if alpha_O else 1) * summed + p @ V
+        return new, total, summed / total if divides else summed
+
+    return step
+
+
+def test_a_right_step():
+    from labkit.findings import check_step
+
+    check_step(one_step())
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"alpha_l": False},
+        {"alpha_O": False},
+        {"alpha_l": False, "alpha_O": False},
+        {"inverse": True},
+        {"on_the_tile": True},
+        {"guarded": False},
+        {"divides": True},
+    ],
+    ids=str,
+)
+def test_wrong_steps(mistake):
+    from labkit.findings import check_step
+
+    with pytest.raises(WrongAnswer):
+        check_step(one_step(**mistake))
+
+
+def test_a_step_with_other_results():
+    from labkit.findings import check_step
+
+    with pytest.raises(WrongAnswer, match="three results"):
+        check_step(lambda *state: None)
+
+
+@pytest.fixture(scope="module")
+def masks():
+    needed = ["tiled-fill", "tiled-mask", "tiled-every", "exercise-tiles", "tiled-seen"]
+    return cells("06", "naive-scores", *needed, "exercise-window", "exercise-window-solution")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda first, last, n_k, reach: (0, n_k), "would do"),
+        (lambda first, last, n_k, reach: (0, min(n_k, last + reach)), "not visited"),
+        (lambda first, last, n_k, reach: (0, min(n_k, first + reach + 1)), "not visited"),
+        (lambda first, last, n_k, reach: (0, min(n_k, last + 1)), "queries"),
+        (lambda first, last, n_k, reach: (0, last + reach + 1), "would do"),
+    ],
+)
+def test_wrong_tiles(masks, wrong, why):
+    from labkit.findings import check_visits
+
+    with pytest.raises(WrongAnswer, match=why):
+        check_visits(masks["causal"], wrong, masks["causal"])
+
+
+@pytest.mark.parametrize(
+    ("sees", "why"),
+    [
+        (lambda i, j, reach: i + reach - 24 <= j <= i + reach, "may not see"),
+        (lambda i, j, reach: i + reach - 24 < j < i + reach, "hides it"),
+        (lambda i, j, reach: j > i + reach - 24, "may not see"),
+        (lambda i, j, reach: i - 24 < j <= i, "query"),
+    ],
+)
+def test_wrong_windows(masks, sees, why):
+    from labkit.findings import check_window
+
+    with pytest.raises(WrongAnswer, match=why):
+        check_window(sees, masks["window_tiles"], 24)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "why"),
+    [
+        (lambda first, last, n_k, reach: (0, min(n_k, last + reach + 1)), "would do"),
+        (lambda first, last, n_k, reach: (first + reach - 23, min(n_k, last + reach + 1)), "before the first"),
+        (lambda first, last, n_k, reach: (max(0, last + reach - 23), min(n_k, last + reach + 1)), "not visited"),
+        (lambda first, last, n_k, reach: (max(0, first + reach - 23), n_k), "would do"),
+    ],
+)
+def test_wrong_tiles_of_a_window(masks, tiles, why):
+    from labkit.findings import check_window
+
+    with pytest.raises(WrongAnswer, match=why):
+        check_window(masks["window"], tiles, 24)
+
+
+def test_untouched_masks_are_not_attempted(masks, capsys):
+    from labkit.findings import check_visits, check_window
+
+    check_visits(masks["causal"], masks["my_tiles"], masks["causal"], exercise="06.tiles")
+    check_window(masks["my_window"], masks["my_window_tiles"], 24, exercise="06.window")
+    out = capsys.readouterr().out
+    assert "06.tiles: not attempted" in out
+    assert "06.window: not attempted" in out

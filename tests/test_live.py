@@ -69,6 +69,7 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
         "(1 << 25)": "(1 << 11)",
         "range(10, 18 if labkit.recording() else 14)": "range(4, 6)",
         "memory_row(variant, 1024)": "memory_row(variant, 8)",
+        "context.memory_manager.deallocations.clear()  # numba frees late": "",
         "data(1, 1, 100, 64,": "data(1, 1, 40, 64,",
     },
 }
@@ -125,6 +126,8 @@ def run_live(number: str, tmp_path) -> dict:
 
 @pytest.mark.parametrize("number", SMALLER)
 def test_a_live_run(faked_gpu, tmp_path, capsys, number):
+    if notebooks.DRAFTS in notebooks.chapters([number])[0].parts:
+        pytest.skip("a draft: it waits for its records")
     before = {p.name: p.read_bytes() for p in faked_gpu.iterdir()}
     run_live(number, tmp_path)
     out = capsys.readouterr().out

@@ -11,7 +11,7 @@ from matplotlib.testing.compare import compare_images
 from PIL import Image
 
 from conftest import ROOT, made_up
-from labkit import Cost, LabError, device, figures, findings, plots, records
+from labkit import Cost, LabError, cli, device, figures, findings, plots, records
 from labkit.figures import registry
 
 
@@ -45,7 +45,7 @@ def _of_children() -> float | None:
 
 def test_every_figure_is_drawn_in_every_format(drawn):
     names = {p.name for p in drawn[0].iterdir()}
-    assert names == {f"{figure}.{kind}" for figure in figures.FIGURES for kind in ("png", "svg", "pdf")}
+    assert names == {f"{figure}.{kind}" for figure in figures.recorded() for kind in ("png", "svg", "pdf")}
 
 
 def test_the_same_data_gives_the_same_bytes_in_another_process(drawn, by_command):
@@ -82,13 +82,13 @@ def test_the_readmes_figures_are_current(drawn, name):
 
 def test_the_dark_theme_is_dark(drawn, tmp_path):
     figures.draw_all(tmp_path, ["svg"], theme="dark")
-    for name in figures.FIGURES:
+    for name in figures.recorded():
         dark, light = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, drawn[0]))
         assert "#121212" in dark
         assert "#121212" not in light
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", figures.recorded())
 def test_a_figure_says_what_it_found_and_where_from(name):
     experiment, draw = figures.FIGURES[name]
     fig = draw(records.read(experiment))
@@ -99,7 +99,7 @@ def test_a_figure_says_what_it_found_and_where_from(name):
     assert fig.get_size_inches() == pytest.approx([13.333, 7.5])
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", figures.recorded())
 def test_nothing_is_smaller_than_the_back_row_can_read(name):
     import matplotlib.text
 
@@ -110,7 +110,7 @@ def test_nothing_is_smaller_than_the_back_row_can_read(name):
     assert min(sizes) >= 16
 
 
-@pytest.mark.parametrize("name", figures.FIGURES)
+@pytest.mark.parametrize("name", figures.recorded())
 def test_nothing_leaves_the_figure(name):
     experiment, draw = figures.FIGURES[name]
     fig = draw(records.read(experiment))
@@ -122,7 +122,7 @@ def test_nothing_leaves_the_figure(name):
 
 
 def test_every_recorded_variant_has_its_own_colour_and_marker():
-    for experiment in {e for e, _ in figures.FIGURES.values()}:
+    for experiment in {figures.FIGURES[name][0] for name in figures.recorded()}:
         for variant in records.read(experiment)["variant"].unique():
             assert variant in plots.VARIANTS, f"{experiment}: {variant}"
 
@@ -258,3 +258,13 @@ def test_the_largest_size_is_the_live_rows_own():
     short = reaching_further[~live | (reaching_further["n"] <= 1 << 20)]  # a small GPU: the large sizes did not fit
     assert set(findings.largest(short)["n"]) == {1 << 20}
     assert "fused-4" in findings.answer(short)
+
+
+def test_what_was_not_recorded_is_left_out_and_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(registry.FIGURES, "99-nothing", ("never_recorded", None))
+    few = [*figures.recorded()[:1], "99-nothing"]
+    monkeypatch.setattr(registry, "FIGURES", {name: figures.FIGURES[name] for name in few})
+    monkeypatch.setattr(figures, "FIGURES", registry.FIGURES)
+    assert cli.main(["plots", "--out", str(tmp_path)]) == 0
+    assert [p.stem for p in tmp_path.iterdir()] == few[:1]
+    assert "left out: 99-nothing" in capsys.readouterr().out
