@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -83,15 +84,23 @@ class Experiment:
         return self._with_recorded(table, absent) if device.MACHINE.has_gpu else table
 
     def _measure(self, absent: dict[str, str]) -> list[dict]:
-        rows = []
+        rows: list[dict] = []
         for parameters in self.grid if recording() else self.quick or self.grid:
             try:
                 rows += self._one_case(parameters, absent)
             except Exception as e:
                 if not _out_of_memory(e):
+                    self._keep(rows)
                     raise
                 print(f"{self.name}: {_named(parameters)} does not fit in this GPU's memory and is left out")
         return rows
+
+    def _keep(self, rows: list[dict]) -> None:
+        """What was measured before a failure is not lost: it is stored beside the record, which stays as it was."""
+        if recording() and rows:
+            name = f"{self.name}_unfinished"
+            records.write(pd.DataFrame(rows), name, records.provenance(records.clocks(device.gpu_state())))
+            print(f"{len(rows)} rows that were measured before the failure are in {name}.csv", file=sys.stderr)
 
     def _one_case(self, parameters: dict, absent: dict[str, str]) -> list[dict]:
         launches, errors, costs = self._checked(parameters, absent)
@@ -113,15 +122,19 @@ class Experiment:
             if not self.applies(name, **parameters):
                 continue
             out = cuda.to_device(poison)
+            where = f"{self.name}, {name}, {_named(parameters)}"
             try:
                 launch = build(*inputs, out)
+                with cpu.checked(not device.MACHINE.has_gpu):
+                    launch()
+                cuda.synchronize()
             except Unavailable as e:
                 absent[name] = str(e)
                 continue
-            where = f"{self.name}, {name}, {_named(parameters)}"
-            with cpu.checked(not device.MACHINE.has_gpu):
-                launch()
-            cuda.synchronize()
+            except LabError:
+                raise
+            except Exception as e:  # somebody else's, who does not know of which variant it speaks
+                raise LabError(f"{where}: {type(e).__name__}: {e}") from e
             answer = case.answers.get(name, case.reference)
             errors[name] = checks.assert_close(out.copy_to_host(), answer, reduction=case.reduction, where=where)
             checks.assert_unchanged(inputs, case.inputs, where)

@@ -104,6 +104,35 @@ def test_a_run_that_records_nothing_is_quick(monkeypatch, recording, sizes):
     assert experiment_._measure({}) == sizes
 
 
+def test_somebody_elses_error_says_of_which_variant(monkeypatch):
+    def refuses(x, out):
+        raise RuntimeError("invalid argument")
+
+    with pytest.raises(LabError, match="e, refuses, n=8: RuntimeError: invalid argument"):
+        Experiment("e", case, {"refuses": refuses}, grid=[])._checked({"n": 8}, {})
+
+
+def test_rows_measured_before_a_failure_are_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LABKIT_RECORD", "1")
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    monkeypatch.setattr(records, "provenance", lambda before: PROVENANCE)
+    measured = made_up(("right",)).drop(columns="source", errors="ignore")
+    fails = Experiment("made_up", case, {}, grid=[{"n": 8}, {"n": 9}])
+
+    def one_case(parameters, absent):
+        if parameters["n"] == 9:
+            raise LabError("the GPU is gone")
+        return measured.to_dict("records")
+
+    monkeypatch.setattr(fails, "_one_case", one_case)
+    with pytest.raises(LabError, match="the GPU is gone"):
+        fails._measure({})
+    assert "made_up_unfinished.csv" in capsys.readouterr().err
+    kept = next(tmp_path.glob("*/made_up_unfinished.csv"))
+    assert len(pd.read_csv(kept)) == len(measured)
+    assert not list(tmp_path.glob("*/made_up.csv"))
+
+
 def test_bandwidth_above_the_peak_is_flagged(monkeypatch):
     monkeypatch.setattr(experiment, "_peak_gbps", lambda: 100.0)
     timed = labkit.Timing(np.array([1e-6]), np.zeros(1, bool), "events", "cold")

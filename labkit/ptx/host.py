@@ -40,7 +40,9 @@ def tensor_map(array, box: tuple[int, int]):
     )
     if error:
         raise LabError(f"no tensor map of float16{tuple(array.shape)} in boxes of {box}: {error.name}")
-    return cuda.to_device(np.array([int(word) for word in made.opaque], np.uint64))
+    found = cuda.to_device(np.array([int(word) for word in made.opaque], np.uint64))
+    found.describes = array  # a map holds an address alone: without this line the array may be freed before a launch
+    return found
 
 
 def _layout(array) -> tuple[int, list[int]]:
