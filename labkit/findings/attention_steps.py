@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import Future
 from itertools import groupby
 
 import numpy as np
 import pandas as pd
 
-from labkit import checks, device, progress, ptx, records
+from labkit import checks, device, progress, records
 from labkit.checks import WrongAnswer
 from labkit.errors import LabError
 from labkit.tables import text
@@ -171,13 +172,14 @@ def tile_gain(tiles: Callable, n: int, B_r: int, B_c: int) -> float:
 # what was compiled
 
 
-def machine_order(kernel, arguments, cc, names: dict[str, str]) -> str:
+def machine_order(compiling: Future, names: dict[str, str]) -> str:
     """In which order instructions stand in the machine code, as the assembler left them; or why it is not known here.
 
-    names  the start of a machine instruction's name -> what to call it; runs of the same one are counted
+    compiling  what `findings.compiling` returned
+    names      the start of a machine instruction's name -> what to call it; runs of the same one are counted
     """
     try:
-        code = ptx.compile_for(kernel, arguments, cc).sass
+        code = compiling.result().sass
     except LabError as e:
         return f"not compiled here: {e}"
     known = "|".join(map(re.escape, names))

@@ -20,6 +20,7 @@ __all__ = [
     "code_lines",
     "compile_rungs",
     "compiled_table",
+    "compiling",
     "ladder_table",
     "largest_square",
     "like",
@@ -169,13 +170,21 @@ def rung_table(rungs: dict[str, tuple | None], rows: pd.DataFrame) -> str:
 # what the compiler made of the rungs
 
 
+def compiling(kernel, arguments, cc) -> Future:
+    """ptx.compile_for in the background: Hopper's attention takes its seconds while the reader goes on."""
+    return ThreadPoolExecutor(1).submit(ptx.compile_for, kernel, arguments, cc)
+
+
 def compile_rungs(rungs: dict[str, tuple]) -> Future:
-    """Compile kernels in the background: name -> (kernel, arguments, compute capability, its instruction)."""
+    """Compile kernels in the background: name -> (kernel, arguments, compute capability, its instruction).
+
+    What is being compiled already, by `compiling`, stands in for the first three.
+    """
 
     def compile_all() -> pd.DataFrame:
         lines = []
-        for name, (kernel, arguments, cc, instruction) in rungs.items():
-            made = ptx.compile_for(kernel, arguments, cc)
+        for name, (*what, instruction) in rungs.items():
+            made = what[0].result() if len(what) == 1 else ptx.compile_for(*what)
             lines.append(
                 (
                     name,
