@@ -79,6 +79,60 @@ def test_quads_run_on_the_cpu_and_are_counted():
     assert labkit.count(reverse_quads, 3, 32, x, out).cost == labkit.Cost(x.nbytes, x.nbytes)
 
 
+@cuda.jit
+def copied_ahead(x, out):
+    """out = 2 x where x has that, else 0: through shared memory, and as float32."""
+    ring = cuda.shared.array(128, uint32)
+    t = uint32(cuda.threadIdx.x)
+    ptx.start_next()
+    ptx.wait_for_previous()
+    ptx.prefetch_l2(x, (0, 0), 16)
+    ptx.copy8(ring, 4 * t, x, (cuda.blockIdx.x, 8 * t), 16 if 8 * t < x.shape[1] else 0)
+    ptx.close_copies()
+    ptx.wait_copies_0()
+    words = ptx.words4(ring, 4 * t)
+    for i in range(4):
+        a, b = ptx.unpack_half2(words[i])
+        doubled = ptx.pack_half2(a + a, b + b)
+        out[cuda.blockIdx.x, 8 * t + 2 * i], out[cuda.blockIdx.x, 8 * t + 2 * i + 1] = ptx.unpack_half2(doubled)
+
+
+@cuda.jit
+def loaded(x, out):
+    t = uint32(cuda.threadIdx.x)
+    a, b, c, d = ptx.load8(x, (0, 8 * t))
+    e, f, g, h = ptx.stream8(x, (0, 8 * t))
+    out[4 * t], out[4 * t + 1], out[4 * t + 2], out[4 * t + 3] = a ^ e, b ^ f, c, d + (g ^ c) + (h ^ d)
+
+
+@pytest.mark.skipif(labkit.MACHINE.has_gpu, reason="about the CPU")
+def test_copies_ahead_and_halves_have_a_plain_meaning():
+    special = [0.0, -0.0, 6e-8, -6e-5, 65504.0, np.inf, -np.inf, 1 / 3]  # a subnormal, the largest, infinities
+    x = np.concatenate([np.random.default_rng(0).standard_normal(40), special])[None].repeat(2, 0).astype(np.float16)
+    x[1] *= np.float16(0.25)
+    out = np.full((2, 256), np.nan, np.float32)
+    labkit.cpu.run(copied_ahead, 2, 32, x, out, checks=True)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(out[:, :48], (x + x).astype(np.float32))
+    assert not out[:, 48:].any()
+    words = np.zeros(24, np.uint32)
+    labkit.cpu.run(loaded, 1, 6, x, words, checks=True)
+    assert np.array_equal(words.reshape(-1, 4)[:, 2:], x[0].view(np.uint32).reshape(-1, 4)[:, 2:])
+    assert not words.reshape(-1, 4)[:, :2].any()
+
+
+@compiles
+def test_what_overlaps_is_emitted_from_hopper_on():
+    x, out = np.zeros((2, 48), np.float16), np.zeros((2, 256), np.float32)
+    new, old = (ptx.compile_for(copied_ahead, (x, out), cc) for cc in ((9, 0), (8, 0)))
+    for name, there in {"griddepcontrol": (2, 0), "cp.async.bulk.prefetch": (1, 0), "cp.async.cg": (1, 1)}.items():
+        assert (new.count(name), old.count(name)) == there, name
+    assert new.float64 == old.float64 == new.local_bytes == old.local_bytes == 0
+    with pytest.raises(labkit.LabError, match=r"ptx.copy8 needs compute capability 8.0 or newer"):
+        ptx.compile_for(copied_ahead, (x, out), (7, 5))
+    assert ptx.wait_copies(3) is ptx.wait_copies_3
+
+
 @pytest.mark.skipif(labkit.MACHINE.has_gpu, reason="about the CPU")
 def test_what_only_a_gpu_has_is_refused_in_one_line():
     with pytest.raises(labkit.LabError, match=r"line \d+ .*ptx.mma_m16n8k16 is an instruction that only a GPU has"):
@@ -217,3 +271,32 @@ def test_plain_numba_suffices_to_import_it():
     """As on macOS: no numba-cuda, only plain numba's simulator."""
     code = "import sys; sys.modules['numba.cuda.extending'] = None; import labkit; from labkit import ptx; ptx.load4"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# --- PTX texts, assembled as a driver does
+
+
+@compiles
+def test_a_ptx_text_is_assembled_for_a_newer_gpu_as_it_is():
+    old = ptx.compile_for(tensor_cores, [X], (8, 0))
+    new = ptx.assemble(old.ptx, (9, 0, "a"))
+    assert (new.name, new.target) == ("tensor_cores", "sm_90a")
+    assert new.ptx == old.ptx
+    assert new.count("mma.sync") == 1
+    assert new.registers > 0
+    assert new.cubin != old.cubin
+
+
+@compiles
+def test_what_a_gpu_does_not_take_is_said():
+    new = ptx.compile_for(reverse_quads, [X.reshape(1, 64), X.reshape(1, 64)], (9, 0))
+    with pytest.raises(labkit.LabError, match=r"reverse_quads does not assemble for sm_80: .*\.target"):
+        ptx.assemble(new.ptx, (8, 0))
+    with pytest.raises(labkit.LabError, match="the text does not assemble for sm_90"):
+        ptx.assemble("no PTX at all", (9, 0))
+
+
+def test_mangled_names_are_spoken():
+    assert compiled._spoken("_ZN8__main__5scaleB2v8B100cw51") == "scale"
+    assert compiled._spoken("_ZN6labkit7kernels12matmul_wgmma12matmul_tilesB3v15B116cw51") == "matmul_tiles"
+    assert compiled._spoken("one_3") == "one_3"

@@ -4,13 +4,14 @@ Named after the instructions. Without a GPU they can be compiled (compile_for), 
 (load4, store4) run on the CPU; the others are refused there in one line.
 """
 
-from labkit.ptx.compiled import Compiled, compile_for, compiler_trouble
+from labkit.ptx.compiled import Compiled, assemble, compile_for, compiler_trouble
 from labkit.ptx.copies import *  # noqa: F403
 from labkit.ptx.emit import NotOnThisGpu
 from labkit.ptx.host import aligned_rows, copy_rows, prepare, tensor_map
 from labkit.ptx.layouts import fragment, layout
 from labkit.ptx.matrix import *  # noqa: F403
-from labkit.ptx.memory import address, load4, shared_address, store4
+from labkit.ptx.memory import address, load4, load8, shared_address, store4, stream8, words4
+from labkit.ptx.overlap import *  # noqa: F403
 from labkit.ptx.values import *  # noqa: F403
 from labkit.ptx.warpgroup import *  # noqa: F403
 
@@ -19,15 +20,19 @@ __all__ = [
     "NotOnThisGpu",
     "address",
     "aligned_rows",
+    "assemble",
     "compile_for",
     "compiler_trouble",
     "copy_rows",
     "fragment",
     "layout",
     "load4",
+    "load8",
     "prepare",
     "shared_address",
     "store4",
+    "stream8",
     "tensor_map",
+    "words4",
 ]
-__all__ += [*copies.__all__, *matrix.__all__, *values.__all__, *warpgroup.__all__]  # noqa: F405
+__all__ += [*copies.__all__, *matrix.__all__, *overlap.__all__, *values.__all__, *warpgroup.__all__]  # noqa: F405

@@ -36,18 +36,24 @@ def main() -> None:
 def _answer(function, kinds, options: dict, cc) -> dict:
     _pretend(cc)
     try:
-        return compile_kernel(function, kinds, options, cc)
+        return link(function, cc) if isinstance(function, str) else compile_kernel(function, kinds, options, cc)
     except Exception as e:  # whatever numba and the assembler raise, the parent process says it
         return {"error": _reason(e)}
 
 
 def compile_kernel(function, kinds, options: dict, cc) -> dict:
     """PTX by numba-cuda, machine code by NVIDIA's linker."""
-    from cuda.core import Linker, LinkerOptions, ObjectCode
     from numba import cuda
 
     limit = options.pop("max_registers", None)
     ptx, _ = cuda.compile_ptx(function, tuple(kinds), cc=cc, **options)
+    return link(ptx, cc, limit)
+
+
+def link(ptx: str, cc, limit: int | None = None) -> dict:
+    """The machine code of a PTX text, whatever GPU it was written for."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
     arch = "sm_" + "".join(str(c) for c in cc)
     settings = LinkerOptions(arch=arch, ptxas_options=["-v"], max_register_count=limit)
     linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=settings)

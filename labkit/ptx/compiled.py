@@ -69,7 +69,7 @@ class Compiled:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.cubin"
             path.write_bytes(self.cubin)
-            done = subprocess.run([_nvdisasm(), "-c", path], capture_output=True, text=True, check=False)
+            done = subprocess.run([nvdisasm(), "-c", path], capture_output=True, text=True, check=False)
         if done.returncode:
             raise LabError(f"nvdisasm cannot read {self.name} ({done.stderr.strip()}); a newer one may")
         return done.stdout
@@ -77,8 +77,7 @@ class Compiled:
     @property
     def instructions(self) -> Counter:
         """How often each machine instruction stands in the code, by its first name: HMMA, FFMA, LDG."""
-        found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)", self.sass)
-        return Counter(found)
+        return opcodes(self.sass)
 
 
 def compile_for(kernel, arguments, cc) -> Compiled:
@@ -94,11 +93,40 @@ def compile_for(kernel, arguments, cc) -> Compiled:
         raise LabError(f"{trouble}. {INSTALL}")
     if not (isinstance(cc, tuple) and len(cc) in (2, 3) and all(isinstance(c, int) for c in cc[:2])):
         raise LabError(f'found {cc!r} for a compute capability, expected one such as (8, 0) or (9, 0, "a")')
-    request = _pickled((_function(kernel), [_type(a) for a in arguments], _options(kernel), cc))
+    request = _pickled((function_of(kernel), [_type(a) for a in arguments], _options(kernel), cc))
     answer = _ask_child(request)
     if "error" in answer:
-        raise LabError(f"{_function(kernel).__name__} does not compile for {target(cc)}: {answer['error']}")
-    return _read(_function(kernel).__name__, target(cc), answer)
+        raise LabError(f"{function_of(kernel).__name__} does not compile for {target(cc)}: {answer['error']}")
+    return _read(function_of(kernel).__name__, target(cc), answer)
+
+
+def assemble(text: str, cc) -> Compiled:
+    """The machine code of a PTX text on a GPU of compute capability `cc`: what its driver makes of it at load.
+
+    Needs no GPU, but NVIDIA's compiler. Raises LabError with the assembler's reason for what that GPU does not take.
+    """
+    trouble = compiler_trouble()
+    if trouble:
+        raise LabError(f"{trouble}. {INSTALL}")
+    found = re.search(r"\.entry\s+(\w+)", text)
+    name = _spoken(found[1]) if found else "the text"
+    answer = _ask_child(_pickled((text, (), {}, cc)))
+    if "error" in answer:
+        raise LabError(f"{name} does not assemble for {target(cc)}: {answer['error']}")
+    return _read(name, target(cc), answer)
+
+
+def opcodes(sass: str) -> Counter:
+    """How often each instruction stands in disassembled machine code."""
+    return Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)", sass))
+
+
+def _spoken(mangled: str) -> str:
+    """The last name in an Itanium-mangled one, which numba gives its kernels: _ZN8__main__5scaleB2v8… is scale."""
+    rest, name = mangled.removeprefix("_ZN"), mangled
+    while rest != mangled and (length := re.match(r"\d+", rest)):
+        name, rest = rest[length.end() :][: int(length[0])], rest[length.end() + int(length[0]) :]
+    return name
 
 
 def target(cc) -> str:
@@ -111,7 +139,7 @@ def compiler_trouble() -> str:
     return device.toolkit_trouble()
 
 
-def _function(kernel):
+def function_of(kernel):
     """The Python function of a kernel, be it numba.cuda's, the simulator's or labkit.cpu's."""
     return getattr(kernel, "py_func", None) or getattr(kernel, "fn", kernel)
 
@@ -157,7 +185,7 @@ def _pickled(what) -> bytes:
 
                 options = dict(getattr(found, "targetoptions", None) or getattr(found, "options", {}))
                 kept = {k: options[k] for k in ("fastmath", "forceinline", "inline") if options.get(k)}
-                return child.device_function, (_function(found), kept)
+                return child.device_function, (function_of(found), kept)
             return super().reducer_override(found)
 
     buffer = io.BytesIO()
@@ -214,7 +242,8 @@ def _read(name: str, arch: str, answer: dict) -> Compiled:
     )
 
 
-def _nvdisasm() -> str:
+def nvdisasm() -> str:
+    """The path of NVIDIA's disassembler. Raises LabError where it is not installed."""
     spec = find_spec("nvidia")
     for place in spec.submodule_search_locations if spec else ():
         for path in Path(place).glob("**/bin/nvdisasm*"):

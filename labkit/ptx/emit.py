@@ -34,7 +34,9 @@ def stand_in(name: str, doc: str, plain=None):
     return instead
 
 
-def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, effect: bool = True, doc: str = ""):
+def instruction(
+    name: str, text: str, returns, *takes, since=(7, 5), only=None, effect: bool = True, doc: str = "", plain=None
+):
     """A function for kernels that emits one PTX instruction.
 
     text     PTX, its operands as in inline assembly: results first ($0, $1, ...), then the arguments
@@ -42,6 +44,7 @@ def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, 
     takes    the arguments' types
     since    the compute capability that has it first; `only` names the one GPU generation that has it (wgmma: 9.0)
     effect   False for arithmetic, which the compiler may move, merge and drop
+    plain    what it means in Python, for kernels that run without a GPU
     """
     results = () if returns is None else (returns,) if isinstance(returns, str) else returns
     constraints = [f"={LETTERS[t]}" for t in results] + [LETTERS[t] for t in takes] + ["~{memory}"] * effect
@@ -56,7 +59,7 @@ def instruction(name: str, text: str, returns, *takes, since=(7, 5), only=None, 
             return value
         return context.make_tuple(builder, sig.return_type, split(builder, value, len(results)))
 
-    return typed(name, len(takes), lambda *_: signature, codegen, doc)
+    return typed(name, len(takes), lambda *_: signature, codegen, doc, plain)
 
 
 def typed(name: str, arity: int, signature_of, codegen, doc: str, plain=None):

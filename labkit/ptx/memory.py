@@ -7,6 +7,7 @@ from numba import types
 from numba.core import cgutils
 
 from labkit.ptx import emit
+from labkit.ptx.halves import as_pair
 
 ADDRESS = "{.reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a;}"
 
@@ -51,12 +52,13 @@ def _lane(i: int):
 
 
 def _load4(context, builder, sig, arguments):
-    """Four float32 at array[index] and after it, in one load of 16 bytes (ld.v4.f32), aligned to 16 bytes.
+    """Four float32 (or uint32) at array[index] and after it, in one load of 16 bytes, aligned to 16 bytes.
 
     index  an integer, or a tuple of integers for an array of several dimensions
     """
     pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
-    wide = builder.bitcast(pointer, _vector(4).as_pointer(pointer.type.addrspace))
+    vector = ir.VectorType(context.get_value_type(sig.return_type.dtype), 4)
+    wide = builder.bitcast(pointer, vector.as_pointer(pointer.type.addrspace))
     value = builder.load(wide, align=16)
     parts = [builder.extract_element(value, _lane(i)) for i in range(4)]
     return context.make_tuple(builder, sig.return_type, parts)
@@ -74,9 +76,13 @@ def _store4(context, builder, sig, arguments):
 
 
 def _load4_plain(x, at):
-    """As four loads; without a GPU `at` is a tuple, as in kernels of the course."""
+    """As four loads; without a GPU `at` is a tuple, as in kernels of the course (words4 takes an integer)."""
     i, j = at
     return x[i, j], x[i, j + 1], x[i, j + 2], x[i, j + 3]
+
+
+def _words4_plain(x, at):
+    return x[at], x[at + 1], x[at + 2], x[at + 3]
 
 
 def _store4_plain(x, at, p, q, r, s):
@@ -84,7 +90,35 @@ def _store4_plain(x, at, p, q, r, s):
     x[i, j], x[i, j + 1], x[i, j + 2], x[i, j + 3] = p, q, r, s
 
 
-FOUR = types.UniTuple(types.float32, 4)
+# "eight float16 at array[index] and after it", as four uint32
+
+LOAD = "ld.global.v4.b32 {$0,$1,$2,$3}, [$4];"
+STREAM = "ld.global.nc.L1::no_allocate.v4.b32 {$0,$1,$2,$3}, [$4];"
+_LOAD8 = """Eight float16 at array[index] and after it in one load of 16 bytes from global memory, 16-byte aligned{}.
+
+    Four uint32, two neighbours each: unpack_half2 gives their values.
+    """
+_ONCE = """, for what is
+    read once and not written by this kernel: it leaves the L1 to others"""
+
+
+def _load8(text: str):
+    def codegen(context, builder, sig, arguments):
+        pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
+        at = builder.ptrtoint(pointer, ir.IntType(64))
+        words = emit.assembly(builder, text, "=r,=r,=r,=r,l", [ir.IntType(32)] * 4, [at])
+        return context.make_tuple(builder, sig.return_type, emit.split(builder, words, 4))
+
+    return codegen
+
+
+def _load8_plain(x, at):
+    i, j = at
+    a, b = as_pair(x[i, j], x[i, j + 1]), as_pair(x[i, j + 2], x[i, j + 3])
+    return a, b, as_pair(x[i, j + 4], x[i, j + 5]), as_pair(x[i, j + 6], x[i, j + 7])
+
+
+WORDS = types.UniTuple(types.uint32, 4)
 address = emit.typed(
     "address",
     1,
@@ -99,7 +133,28 @@ shared_address = emit.typed(
     _shared_address,
     "The address of a shared array's first element in shared memory, uint32: what ldmatrix, mbarriers and copies take.",
 )
-load4 = emit.typed("load4", 2, lambda array, index: FOUR(array, index), _load4, _load4.__doc__, plain=_load4_plain)
+load4 = emit.typed(
+    "load4",
+    2,
+    lambda array, index: types.UniTuple(array.dtype, 4)(array, index),
+    _load4,
+    _load4.__doc__,
+    plain=_load4_plain,
+)
+words4 = emit.typed(
+    "words4",
+    2,
+    lambda array, at: types.UniTuple(array.dtype, 4)(array, at),
+    _load4,
+    "array[at] and the three after it, of an array of one dimension, in one load of 16 bytes, aligned to 16 bytes.",
+    plain=_words4_plain,
+)
+load8 = emit.typed(
+    "load8", 2, lambda array, index: WORDS(array, index), _load8(LOAD), _LOAD8.format(""), plain=_load8_plain
+)
+stream8 = emit.typed(
+    "stream8", 2, lambda array, index: WORDS(array, index), _load8(STREAM), _LOAD8.format(_ONCE), plain=_load8_plain
+)
 store4 = emit.typed(
     "store4",
     6,

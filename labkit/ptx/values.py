@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.ptx import halves
 from labkit.ptx.emit import instruction
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "unpack_half2",
 ]
 
+
 pack_half2 = instruction(
     "pack_half2", "cvt.rn.f16x2.f32 $0, $2, $1;", "uint32", "float32", "float32", since=(8, 0), effect=False,
+    plain=halves.pair,
     doc="""Two float32 rounded to float16 in one uint32: the first in the low half, where memory has it first.
 
     Compute capability 8.0. PTX manual: "Data Movement and Conversion Instructions: cvt".
@@ -28,7 +31,7 @@ pack_half2 = instruction(
 
 unpack_half2 = instruction(
     "unpack_half2", "{.reg .b16 lo, hi; mov.b32 {lo, hi}, $2; cvt.f32.f16 $0, lo; cvt.f32.f16 $1, hi;}",
-    ("float32",) * 2, "uint32", effect=False,
+    ("float32",) * 2, "uint32", effect=False, plain=halves.values,
     doc="""The two float16 of a uint32 as float32, the one in the low half first: pack_half2 the other way round.
 
     PTX manual: "Data Movement and Conversion Instructions: cvt".
