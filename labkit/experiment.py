@@ -77,7 +77,7 @@ class Experiment:
         Returns the record's columns and `source`; see `live_or_recorded`.
         """
         absent: dict[str, str] = {}
-        if not device.MACHINE.has_gpu:
+        if not device.MACHINE.has_gpu and self.small:
             checked = {name for parameters in self.small for name in self._checked(parameters, absent)[0]}
             print(f"checked without a GPU, on odd sizes: {', '.join(v for v in self.variants if v in checked)}")
         table = live_or_recorded(self.name, lambda: self._measure(absent))

@@ -92,6 +92,12 @@ VARIANTS = {
     "torch-math": (GREY, "v"),
     "torch-fa2": (SKY, "o"),
     "torch-cudnn": (BLUE, "X"),
+    "numba-separate": (VERMILLION, "s"),
+    "numba-fused": (SKY, "s"),
+    "torch-compile-autotune": (ORANGE, "D"),
+    "select": (ORANGE, "s"),
+    "fuse": (SKY, "s"),
+    "floor": (GREY, "_"),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import labkit  # isort: skip
 from numba import cuda, float32
 
-from labkit import WrongAnswer, notebooks
+from labkit import WrongAnswer, findings, notebooks
 
 
 def cells(number: str, *ids: str) -> dict:
@@ -450,3 +450,110 @@ def test_untouched_masks_are_not_attempted(masks, capsys):
     out = capsys.readouterr().out
     assert "06.tiles: not attempted" in out
     assert "06.window: not attempted" in out
+
+
+# --- 07.hidden and 07.guard -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def check_decay():
+    names = ["scale-made", "hidden-inputs", "hidden-check"]
+    return cells("07", "scale", "targets", *names)["check_decay"]
+
+
+@cuda.jit
+def decay_by_steps(x, terms, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        step = math.exp(-x[i])
+        power, total = float32(1), float32(0)
+        for _ in range(terms):
+            power *= step
+            total += power
+        out[i] = total
+
+
+@cuda.jit
+def decay_as_it_was(x, terms, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        u, total = x[i], float32(0)
+        for p in range(1, terms + 1):
+            total += math.exp(-u * p)
+        out[i] = total
+
+
+@cuda.jit
+def decay_mended_in_half(x, terms, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        u, total = x[i], 0.0
+        for p in range(1, terms + 1):
+            total += math.exp(-u * float32(p))
+        out[i] = total
+
+
+@cuda.jit
+def decay_without_the_last(x, terms, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        u, total = x[i], float32(0)
+        for p in range(1, terms):
+            total += math.exp(-u * float32(p))
+        out[i] = total
+
+
+def test_decay(check_decay, capsys):
+    check_decay(decay_by_steps)
+    assert "decay_by_steps: right" in capsys.readouterr().out
+
+
+def test_a_decay_with_a_term_less(check_decay):
+    with pytest.raises(WrongAnswer, match="elements are wrong"):
+        check_decay(decay_without_the_last)
+
+
+@pytest.mark.skipif(bool(labkit.device.toolkit_trouble()), reason=labkit.device.toolkit_trouble() or "it is here")
+@pytest.mark.parametrize("wrong", [decay_as_it_was, decay_mended_in_half])
+def test_decays_in_float64(check_decay, wrong):
+    with pytest.raises(WrongAnswer, match=r"right, but \d+ instructions still compute in float64"):
+        check_decay(wrong)
+
+
+def guard_that_returns(made, instruction):
+    return bool(made.instructions[instruction])
+
+
+def guard_that_rejects_all(made, instruction):
+    raise AssertionError("no")
+
+
+def guard_of_another_error(made, instruction):
+    if not made.instructions[instruction]:
+        raise KeyError(instruction)
+
+
+def guard_for_hopper_alone(made, instruction):
+    assert made.instructions["HGMMA"]
+    assert not made.float64
+    assert not made.local_bytes
+    assert not made.notes
+
+
+def guard_by_ptx(made, instruction):
+    assert made.count("wgmma")
+
+
+WRONG_GUARDS = [
+    guard_that_returns,
+    guard_that_rejects_all,
+    guard_of_another_error,
+    guard_for_hopper_alone,
+    guard_by_ptx,
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_GUARDS)
+def test_wrong_guards(wrong):
+    with pytest.raises(WrongAnswer):
+        findings.check_guard(wrong)

@@ -1,0 +1,137 @@
+"""Chapter 08, before anything is measured: what one layer must move for a token, and the floor that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from labkit import device, records
+from labkit.errors import LabError
+from labkit.findings.launch import one_array
+from labkit.findings.roofline import roofs
+from labkit.tables import device_name, of_one_source, peaks, text, value
+from labkit.traffic import Cost
+
+__all__ = [
+    "LLAMA_8B",
+    "Decoder",
+    "decode_budget",
+    "decode_floors",
+    "launch_us",
+    "memory_roof",
+    "pair_gain",
+    "pair_saving_us",
+    "tokens_per_s",
+]
+
+LAYERS = 32
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The sizes of a decoder layer, and the least that it moves for one new token of each sequence."""
+
+    d: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    itemsize: int = 2
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Bytes of each matrix, and of the two norms."""
+        qkv, d = (self.heads + 2 * self.kv_heads) * self.head_dim, self.d
+        shapes = {"qkv": qkv * d, "out": d * self.heads * self.head_dim, "gate-up": 2 * self.ffn * d}
+        shapes |= {"down": d * self.ffn, "norms": 2 * d}
+        return {name: self.itemsize * numbers for name, numbers in shapes.items()}
+
+    def cache(self, batch: int, context: int) -> int:
+        """Bytes of the keys and values of `batch` sequences of `context` tokens."""
+        return self.itemsize * 2 * batch * context * self.kv_heads * self.head_dim
+
+    def least(self, batch: int = 1, context: int = 4096) -> Cost:
+        """All weights and the cache read once, the token's vector in and out, its key and value stored."""
+        vector, weights = self.itemsize * batch * self.d, sum(self.weights.values())
+        products = 2 * batch * weights // self.itemsize + 4 * batch * context * self.heads * self.head_dim
+        return Cost(weights + self.cache(batch, context) + vector, vector + self.cache(batch, 1), products)
+
+
+LLAMA_8B = Decoder(d=4096, heads=32, kv_heads=8, head_dim=128, ffn=14336)
+
+
+def memory_roof(rows: pd.DataFrame | None = None) -> tuple[float, str]:
+    """GB/s of the memory of the rows' GPU (default: of the recorded one), and who says so.
+
+    Chapter 03's record where it is of the same GPU, else the data sheet, else the best of the rows.
+    """
+    try:
+        recorded = records.read("roofline")
+    except LabError:
+        recorded = None
+    if recorded is not None and (rows is None or device_name(rows) == device_name(recorded)):
+        return roofs(recorded).gbps, "measured in chapter 03"
+    if rows is None:
+        return device.find_gpu(records.DEFAULT_DEVICE).bandwidth_gbps, "data sheet"
+    gpu = peaks(rows)
+    return (gpu.bandwidth_gbps, "data sheet") if gpu else (float(rows["gbps"].max()), "best measured")
+
+
+def launch_us(launches: pd.DataFrame) -> dict[str, float]:
+    """µs of one launch: from Python with four arrays, and from a graph (chapter 01)."""
+    found = of_one_source(launches)
+    python = value(found, "median_ms", variant="numba", kind="array", args=4)
+    return {"python": 1e3 * python, "graph": float(one_array(found).set_index("variant")["us"]["numba-graph"])}
+
+
+def tokens_per_s(us_a_layer: float, batch: int = 1, layers: int = LAYERS) -> float:
+    """Tokens a second of `batch` sequences, if a layer takes so many µs."""
+    return 1e6 * batch / (layers * us_a_layer)
+
+
+def decode_budget(costs: dict[str, Cost], batch: int = 1, context: int = 4096) -> str:
+    """Each kernel's launches, bytes and least µs at the measured bandwidth; their sum; and what a layer must move."""
+    gbps, who = memory_roof()
+    whole = sum(costs.values())
+    least = LLAMA_8B.least(batch, context)
+    lines = {**costs, "all of them": whole, "one layer, at least": Cost(least.read, least.written, least.flops, 0)}
+    table = pd.DataFrame(
+        [(name, c.launches, c.read / 1e6, c.written / 1e6, 1e-3 * c.bytes / gbps) for name, c in lines.items()],
+        columns=["kernel", "launches", "MB read", "MB written", "least µs"],
+    )
+    shown = text(table, **dict.fromkeys(("MB read", "MB written"), "{:.3f}"), **{"least µs": "{:.2f}"})
+    return f"batch {batch}, context {context:,}, float16\n{shown}\nbytes over {gbps / 1e3:.2f} TB/s ({who})"
+
+
+def decode_floors(batches=(1, 8, 64), contexts=(512, 4096, 32768), of: Decoder = LLAMA_8B) -> str:
+    """By batch and context: MB of weights and of cache a layer, FLOPs a byte, the floor, and tokens a second."""
+    gbps, who = memory_roof()
+    lines = []
+    for batch in batches:
+        for context in contexts:
+            least, weights = of.least(batch, context), sum(of.weights.values())
+            us = 1e-3 * least.bytes / gbps
+            cache = of.cache(batch, context) / 1e6
+            lines.append((batch, context, weights / 1e6, cache, least.intensity, us, tokens_per_s(us, batch)))
+    columns = ["batch", "context", "weights MB", "cache MB", "FLOPs a byte", "floor µs", "tokens/s"]
+    how = {"weights MB": "{:.0f}", "cache MB": "{:.1f}", "FLOPs a byte": "{:.3g}", "floor µs": "{:.0f}"}
+    shown = text(pd.DataFrame(lines, columns=columns), **how, **{"tokens/s": "{:,.0f}"})
+    return f"a layer; tokens/s of {LAYERS} of them\n{shown}\nbytes over {gbps / 1e3:.2f} TB/s ({who})"
+
+
+def pair_saving_us(apart: Cost, one: Cost, launches: pd.DataFrame, pairs: int = 2 * LAYERS) -> float:
+    """The µs that a token with so many pairs of kernels saves in a graph, if each becomes one: launches and bytes."""
+    fewer, saved = apart.launches - one.launches, apart.bytes - one.bytes
+    return pairs * (fewer * launch_us(launches)["graph"] + 1e-3 * saved / memory_roof()[0])
+
+
+def pair_gain(apart: Cost, one: Cost, launches: pd.DataFrame, pairs: int = 2 * LAYERS) -> str:
+    """The same in words, launches and bytes apart."""
+    fewer, saved = apart.launches - one.launches, apart.bytes - one.bytes
+    by_launches = pairs * fewer * launch_us(launches)["graph"]
+    return (
+        f"a pair: {apart.launches} launches → {one.launches}, {apart.bytes:,} bytes → {one.bytes:,}\n"
+        f"{pairs} pairs a token: {pairs * fewer} launches less, {by_launches:.0f} µs in a graph; "
+        f"{pairs * saved / 1e6:.2f} MB less, {pair_saving_us(apart, one, launches, pairs) - by_launches:.2f} µs"
+    )

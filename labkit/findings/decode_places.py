@@ -1,0 +1,72 @@
+"""Chapter 08: where each side wins over batch and context, and what it all came to."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit.findings.decode import OURS, TORCH, best_of, decode_at, decode_stage, kernel_shares
+from labkit.findings.decode_least import LLAMA_8B, tokens_per_s
+from labkit.tables import numbered, of_one_source, text
+
+__all__ = ["decode_map", "decode_where", "takeaways_08"]
+
+
+def decode_where(rows: pd.DataFrame) -> pd.DataFrame:
+    """By batch and context: the best of ours and of PyTorch's, how many times ours theirs takes, the floor's share."""
+    lines = []
+    pairs = of_one_source(rows)[["batch", "context"]].drop_duplicates().sort_values(["batch", "context"])
+    for batch, context in pairs.itertuples(index=False):
+        here = decode_at(rows, batch, context)
+        if not (set(here["variant"]) & set(OURS) and set(here["variant"]) & set(TORCH)):
+            continue
+        ours, theirs = best_of(here, OURS), best_of(here, TORCH)
+        fast = min((ours, theirs), key=lambda row: row["us"])
+        lines.append(
+            {
+                "batch": batch, "context": context, "ours": ours["variant"], "ours us": ours["us"],
+                "torch": theirs["variant"], "torch us": theirs["us"], "gain": theirs["us"] / ours["us"],
+                "winner": fast["variant"], "share": fast["floor"] / fast["us"],
+            }
+        )  # fmt: skip
+    return pd.DataFrame(lines)
+
+
+def decode_map(rows: pd.DataFrame) -> str:
+    """By batch and context: how many times as long PyTorch's best takes as ours; the faster's share of the floor."""
+    found = decode_where(rows)
+    cells = found["gain"].map("{:.2f}×".format) + found["share"].map(" {:.0%}".format)
+    table = found.assign(cell=cells).pivot(index="batch", columns="context", values="cell").reset_index()
+    table.columns = ["batch", *(f"{c:,}" for c in table.columns[1:])]
+    best = ", ".join(f"{v} in {n}" for v, n in found["torch"].value_counts().items())
+    return (
+        f"ours is so many times as fast; the faster one's part of the floor; by context\n{text(table)}\n"
+        f"the best of PyTorch's: {best}\n{of_one_source(rows)['source'].iloc[0]}"
+    )
+
+
+# the chapter in short
+
+
+def takeaways_08(rows: pd.DataFrame, stages: pd.DataFrame, kernels: pd.DataFrame) -> str:
+    """The chapter in five sentences, each with its number."""
+    here, found, shares = decode_at(rows), decode_stage(stages).set_index("variant"), kernel_shares(kernels)
+    us, saved, n = found["us"], found["saved"], found["launches"]
+    floor, ours, theirs = here["floor"].iloc[0], best_of(here, OURS), best_of(here, TORCH)
+    weights, cache = sum(LLAMA_8B.weights.values()) / 1e6, LLAMA_8B.cache(1, 4096) / 1e6
+    gemv, gain = shares.drop("attention"), theirs["us"] / ours["us"]
+    places = decode_where(rows)
+    won = places[places["gain"] >= 1]
+    lost = places[places["gain"] < 1]
+    least = f"; the smallest batch that it wins: {lost['batch'].min()}" if len(lost) else ""
+    return numbered(
+        f"One token reads {weights:.0f} MB of weights and {cache:.1f} MB of cache a layer: {floor:.0f} µs at the "
+        f"least, {tokens_per_s(floor):.0f} tokens/s.",
+        f"Of {us['separate']:.0f} µs, selecting saved {saved['select']:.0f}, fusing {n['select']:.0f} kernels into "
+        f"{n['fuse']:.0f} {saved['fuse']:.0f}, a graph {saved['launch']:.0f}; {us['launch']:.0f} are left, "
+        f"{floor / us['launch']:.0%} of the floor.",
+        f"The matrix-vector kernels reach {gemv.min():.0%} to {gemv.max():.0%} of the memory's bandwidth, attention "
+        f"{shares['attention']:.0%}.",
+        f"{ours['variant']}: {ours['ms']:.2f} ms a token; {theirs['variant']}, the best of PyTorch's, "
+        f"{theirs['ms']:.2f}: {'a win' if gain >= 1 else 'a loss'}, {gain:.2f}×.",
+        f"Over batch and context, ours is ahead in {len(won)} of {len(places)} places, PyTorch in {len(lost)}{least}.",
+    )

@@ -1,0 +1,479 @@
+"""Chapter 08: what its tables and figures say of times made up; the least that a layer moves; what its records show."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import labkit  # isort: skip
+from numba import cuda, float32
+from numba.types import float16
+
+from labkit import LabError, WrongAnswer, figures, findings, notebooks, records
+
+SOURCE = "recorded: NVIDIA H200, driver 1, 2020-01-02"
+UNKNOWN = "measured here: Voodoo 2, driver 1, 1998-02-01"
+recorded = pytest.mark.skipif("nvidia-h200" not in records.devices("decode_step"), reason="not recorded yet")
+TIMES = {  # µs a layer at batch 1
+    "numba-separate": 500.0, "numba-fused": 250.0, "numba-graph": 120.0, "torch-eager": 900.0, "torch-compile": 750.0,
+    "torch-compile-autotune": 300.0, "torch-graph": 150.0, "floor": 100.0,
+}  # fmt: skip
+LAUNCHES = {"numba-separate": 17, "numba-fused": 8, "numba-graph": 8, "torch-eager": 60, "floor": 0}
+STAGES = {"separate": (800.0, 17), "select": (500.0, 17), "fuse": (250.0, 8), "launch": (120.0, 8), "floor": (100.0, 0)}
+KERNELS = {"qkv": 0.93, "out": 0.91, "gate-up": 0.97, "down": 0.95, "attention": 0.88}
+
+
+def made_up(variant, us, launches=0, batch=1, context=4096, layers=32, flags=""):
+    ms = us * layers / 1e3
+    timed = labkit.Timing(np.array([ms, ms]), np.zeros(2, bool), "graph", "cold", (flags,) if flags else ())
+    least = findings.LLAMA_8B.least(batch, context)
+    cost = labkit.Cost(least.read * layers, least.written * layers, least.flops * layers)
+    sizes = {"batch": batch, "context": context, "layers": layers, "launches": launches * layers}
+    return labkit.row(variant, timed, cost, 4e-4, **sizes)
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    """Times made up: ours wins at batch 1, PyTorch's best at batch 64, whatever the context."""
+    found = []
+    for batch, layers, context in ((1, 32, 4096), (1, 4, 512), (64, 4, 512), (64, 4, 4096)):
+        for v, us in TIMES.items():
+            slower = 1 + batch / 64 * (2 if v.startswith("numba") else 1) if batch > 1 else 1
+            found.append(made_up(v, us * slower, LAUNCHES.get(v, 40), batch, context, layers, "how" * ("c" in v)))
+    return pd.DataFrame(found).assign(source=SOURCE)
+
+
+@pytest.fixture(scope="module")
+def stages() -> pd.DataFrame:
+    return pd.DataFrame([made_up(v, us, n) for v, (us, n) in STAGES.items()]).assign(source=SOURCE)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> pd.DataFrame:
+    gbps = findings.memory_roof()[0]
+    found = [{**made_up(v, 10.0, layers=1), "gbps": share * gbps} for v, share in KERNELS.items()]
+    return pd.DataFrame(found).assign(source=SOURCE)
+
+
+# --- before anything is measured
+
+
+def test_what_a_layer_must_move():
+    of = findings.LLAMA_8B
+    assert of.weights["qkv"] == 2 * 6144 * 4096
+    assert of.weights["gate-up"] == 2 * of.weights["down"] == 2 * 2 * 14336 * 4096
+    assert of.cache(1, 4096) == 16 << 20
+    assert of.cache(64, 512) == 8 * of.cache(1, 4096)
+    least = of.least(1, 4096)
+    assert 32 * least.bytes == pytest.approx(14.5e9, rel=0.001)
+    assert least.read == sum(of.weights.values()) + of.cache(1, 4096) + 2 * 4096
+    assert least.written == 2 * 4096 + 2 * 2 * 8 * 128
+    assert of.least(64, 4096).intensity > 10 * least.intensity
+
+
+def test_the_exercises_answer_is_no_neighbours():
+    right = findings.LLAMA_8B.least().bytes / 1e6
+    labkit.check_value("", 453, right, within=0.02)
+    for wrong in (436, 419, 227, 14500, 503, 470):  # no cache; no key or value; one byte each; all layers; no GQA
+        with pytest.raises(WrongAnswer):
+            labkit.check_value("", wrong, right, within=0.02)
+
+
+def test_the_floor_is_of_chapter_03s_bandwidth():
+    gbps, who = findings.memory_roof()
+    assert "chapter 03" in who
+    lines = findings.decode_floors(batches=(1,), contexts=(4096,)).splitlines()
+    assert lines[2].split()[:4] == ["1", "4096", "436", "16.8"]
+    assert f"{gbps / 1e3:.2f} TB/s" in lines[3]
+    assert findings.tokens_per_s(100, batch=2, layers=10) == pytest.approx(2000)
+
+
+def test_another_gpu_has_its_data_sheet_or_its_best_row(rows, tmp_path, monkeypatch):
+    other = rows.assign(source="measured here: NVIDIA L4, driver 1, 2020-01-02")
+    assert findings.memory_roof(other) == (300, "data sheet")
+    unknown = rows.assign(source=UNKNOWN)
+    assert findings.memory_roof(unknown) == (rows["gbps"].max(), "best measured")
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    (tmp_path / "gpus.csv").write_bytes((labkit.device.ROOT / "data" / "gpus.csv").read_bytes())
+    assert findings.memory_roof()[1] == "data sheet"
+
+
+def test_the_budget_adds_up():
+    costs = {"a": labkit.Cost(3_000_000, 0), "b": labkit.Cost(1_000_000, 500_000)}
+    lines = [line.split() for line in findings.decode_budget(costs).splitlines()]
+    assert lines[4][-4:-1] == ["2", "4.000", "0.500"]
+    assert lines[5][-4:-2] == ["0", "453.009"]
+
+
+def test_a_pairs_gain_counts_launches_and_bytes():
+    apart, one = labkit.Cost(3000, 1000) + labkit.Cost(1000, 1000), labkit.Cost(2000, 2000)
+    told = findings.pair_gain(apart, one, records.read("launch_overhead"))
+    assert "2 launches → 1, 6,000 bytes → 4,000" in told
+    assert "64 launches less, 33 µs in a graph; 0.13 MB less" in told
+
+
+# --- the exercise: wrong answers
+
+
+@pytest.fixture(scope="module")
+def check_pair():
+    """The chapter's check of the fused pair."""
+    try:
+        chapter = notebooks.chapters(["08"])[0]
+    except LabError:
+        pytest.skip("the chapter is not written yet")
+    return notebooks.namespace(chapter, ["mode", "pair-right", "pair-check"])["check_pair"]
+
+
+def make_pair(adds=True, weighs=True, guarded=True, keeps=True, length=None, own=False):
+    """The sum and its norm in one kernel: right, or with one of the mistakes."""
+
+    @cuda.jit
+    def pair(x, y, weight, out):
+        parts = cuda.shared.array(128, float32)
+        row, d, t = cuda.blockIdx.x, x.shape[1], cuda.threadIdx.x
+        total = float32(0)
+        for c in range(t, d, cuda.blockDim.x):
+            v = x[row, c] + y[row, c]
+            out[0, row, c] = v if keeps else x[row, c]
+            total += v * v if adds else x[row, c] * x[row, c]
+        parts[t] = total
+        if guarded:
+            cuda.syncthreads()
+        if not own:
+            total = float32(0)
+            for i in range(cuda.blockDim.x):
+                total += parts[i]
+        scale = float32(1) / math.sqrt(total / float32(length or d) + float32(1e-5))
+        for c in range(t, d, cuda.blockDim.x):
+            v = (x[row, c] + y[row, c]) * scale
+            out[1, row, c] = v * weight[c] if weighs else v
+
+    return pair
+
+
+WRONG = {
+    "the norm of x alone": {"adds": False},
+    "no weight": {"weighs": False},
+    "a barrier left out": {"guarded": False},
+    "the first result without y": {"keeps": False},
+    "the threads counted instead of the width": {"length": 128},
+    "each thread's own sum": {"own": True},
+}
+
+
+def test_the_exercises_check_takes_a_right_kernel(check_pair, capsys):
+    check_pair(make_pair())
+    assert "right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_the_exercises_check_rejects_a_wrong_kernel(check_pair, mistake):
+    with pytest.raises(WrongAnswer) as caught:
+        check_pair(make_pair(**WRONG[mistake]))
+    assert ("race" in str(caught.value)) == (mistake == "a barrier left out")
+
+
+# --- the layer's kernels, three steps at a toy size
+
+
+LAYER = (
+    "mode", "sums", "sums-largest", "norm", "project", "rotate", "append", "attend-plain", "elementwise", "layer",
+    "room", "separate-start", "separate", "reference", "toy", "toy-check",
+)  # fmt: skip
+BETTER = (
+    "gemv-sum", "gemv-copying", "gemv-as-it-is", "gemv-request", "gemv", "scores", "queries", "score-keys", "weigh",
+    "attend", "combine", "select-made", "select-launches", "select", "fused-norm", "fused-after", "fused-queries",
+    "fused",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def layer() -> dict:
+    """What the chapter defines of its layer, without a run."""
+    return notebooks.namespace(notebooks.chapters(["08"])[0], [*LAYER, *BETTER])
+
+
+def rejected(layer, monkeypatch, error=WrongAnswer, build="separate", **wrong):
+    for name, kernel in wrong.items():
+        monkeypatch.setitem(layer, name, kernel)
+    with pytest.raises(error):
+        layer["check_steps"](layer[build], steps=2)
+
+
+def test_separate_kernels_are_right_over_steps_with_a_growing_cache(layer):
+    of = findings.Decoder(d=40, heads=8, kv_heads=2, head_dim=128, ffn=24)
+    assert layer["check_steps"](layer["separate"], of, batch=2, context=7, first=0, steps=4) < 1e-3
+
+
+@pytest.mark.parametrize("build", ["select", "fused"])
+def test_selected_and_fused_kernels_are_right_too(layer, build):
+    """In their readable form; tensor cores, and copies that run ahead, take a GPU (tools/sanitize_decode.py)."""
+
+    def small(*arguments):
+        return layer[build](*arguments, tuning=layer["SMALL"])
+
+    of = findings.Decoder(d=512, heads=4, kv_heads=1, head_dim=128, ffn=512)  # few different kernels to compile
+    assert layer["check_steps"](small, of, steps=3) < 1e-3
+
+
+@cuda.jit
+def rotate_nothing(x, table, position):
+    pass
+
+
+@cuda.jit
+def append_one_too_late(x, context, position, cache):
+    h, b, i = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    cache[(b * cuda.gridDim.x + h) * context + position[0] + 1, i] = x[b, 128 * h + i]
+
+
+@cuda.jit
+def append_always_the_first(x, context, position, cache):
+    h, b, i = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    cache[(b * cuda.gridDim.x + h) * context + 14, i] = x[b, 128 * h + i]
+
+
+@cuda.jit
+def norm_without_weight(x, weight, out):
+    b, d = cuda.blockIdx.x, x.shape[1]
+    total = float32(0)
+    for c in range(d):
+        total += float32(x[b, c]) * float32(x[b, c])
+    scale = float32(1) / math.sqrt(total / float32(d) + float32(1e-5))
+    for c in range(cuda.threadIdx.x, d, cuda.blockDim.x):
+        out[b, c] = float16(float32(x[b, c]) * scale)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("rotate", rotate_nothing),
+        ("append", append_one_too_late),
+        ("append", append_always_the_first),
+        ("rms_norm", norm_without_weight),
+    ],
+)
+def test_a_wrong_kernel_in_the_chain_is_rejected(layer, monkeypatch, name, kernel):
+    rejected(layer, monkeypatch, **{name: kernel})
+
+
+def test_scores_without_their_root_are_rejected(layer, monkeypatch):
+    rejected(layer, monkeypatch, ROOT=np.float32(1))
+
+
+@cuda.jit
+def combine_without_rescaling(partial, stats, out):
+    h, b, i = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    row = b * cuda.gridDim.x + h
+    total, value = float32(0), float32(0)
+    for p in range(stats.shape[1] // 2):
+        total += stats[row, 2 * p + 1]
+        value += partial[row, 128 * p + i]
+    out[b, 128 * h + i] = float16(value / total)
+
+
+def test_parts_that_are_not_rescaled_are_rejected():
+    cells = notebooks.read(notebooks.chapters(["08"])[0]).cells
+    source = next(c.source for c in cells if c.id == "combine-check").partition("labkit.check_kernel")
+    names = {"np": np, "HD": 128, "labkit": labkit, "combine": combine_without_rescaling}
+    exec(source[0], names)
+    with pytest.raises(WrongAnswer):
+        exec(source[1] + source[2], names)
+
+
+# --- findings
+
+
+def test_times_are_of_a_token_of_32_layers(rows):
+    few = rows[rows["layers"] == 4]
+    here = findings.decode_at(few, context=512).set_index("variant")
+    assert here.loc["numba-graph", "us"] == pytest.approx(120)
+    assert here.loc["numba-graph", "ms"] == pytest.approx(3.84)
+    assert here.loc["torch-eager", "token_launches"] == 60 * 32
+    assert "(measured with 4)" in findings.decode_answer(few, context=512)
+
+
+def test_where_two_numbers_of_layers_were_measured_the_larger_counts(rows):
+    few = pd.DataFrame([made_up("numba-graph", 60.0, 8, layers=4)]).assign(source=SOURCE)
+    here = findings.decode_at(pd.concat([rows, few]))
+    assert set(here["layers"]) == {32}
+
+
+def test_without_a_floors_row_it_is_bytes_over_bandwidth(rows):
+    gbps = findings.memory_roof()[0]
+    here = findings.decode_at(rows[rows["variant"] != "floor"])
+    assert here["floor"].iloc[0] == pytest.approx(findings.LLAMA_8B.least().bytes / gbps / 1e3)
+    assert findings.floor_share(rows) == pytest.approx(100 / 120)
+
+
+def test_the_answer_ends_with_the_floor(rows):
+    lines = findings.decode_answer(rows).splitlines()
+    table = [line.split() for line in lines[2:10]]
+    assert [line[0] for line in table][:2] == ["torch-eager", "torch-compile"]
+    assert [line[0] for line in table][-2:] == ["numba-graph", "floor"]
+    assert table[-2][1:5] == ["256", "3.84", "260", "83%"]
+    assert SOURCE in lines
+    assert "Mode:" in lines[-2]
+
+
+def test_flags_are_shown(rows):
+    told = findings.decode_flags(rows)
+    assert "torch-compile: how" in told
+    assert "numba-graph" not in told
+    assert findings.decode_flags(rows.assign(flags="")) == "no flags"
+
+
+def test_gains_and_verdicts(rows):
+    assert findings.decode_gain(rows) == pytest.approx(150 / 120)
+    assert findings.decode_gain(rows, "torch-eager") == pytest.approx(900 / 120)
+    told = findings.decode_verdict(rows)
+    assert "numba-graph wins: 1.25× as fast as torch-graph" in told
+    assert "(asked: 1.1×, met)" in told
+    assert "83% of the floor (asked: 85%, missed), torch-graph 67%" in told
+
+
+def test_a_loss_is_called_one(rows):
+    told = findings.decode_verdict(rows, batch=64)
+    assert told.startswith("torch-graph wins: numba-graph, the best of ours, takes 1.20× as long")
+    assert "missed" in told
+
+
+def test_kernels_a_layer(rows):
+    told = findings.decode_launches(rows)
+    assert "torch-eager 60" in told
+    assert "numba-graph 8" in told
+    assert "torch.compile fused 60 into 40: 33% of them are gone" in told
+
+
+def test_the_waterfall_adds_up(stages):
+    found = findings.decode_stage(stages.iloc[::-1]).set_index("variant")  # whatever the rows' order
+    assert list(found.index) == list(STAGES)
+    assert found["saved"].loc[["select", "fuse", "launch"]].sum() == pytest.approx(800 - 120)
+    assert sum(findings.move_share(stages, m) for m in ("select", "fuse", "launch")) == pytest.approx(100)
+    lines = [line.split() for line in findings.decode_waterfall(stages).splitlines()]
+    assert lines[5] == ["launch", "8.0", "120.0", "130.0", "260", "83%"]
+    assert lines[6] == ["floor", "-", "100.0", "-", "312", "100%"]
+
+
+def test_a_stage_is_predicted_from_bytes_and_launches(stages):
+    launches = records.read("launch_overhead")
+    cost = findings.launch_us(launches)
+    lines = {line.split()[0]: line.split() for line in findings.decode_predicted(stages, launches).splitlines()[2:6]}
+    assert float(lines["separate"][3]) == pytest.approx(17 * cost["python"], abs=0.1)  # Python is the longer
+    by_bytes = findings.LLAMA_8B.least().bytes / findings.memory_roof()[0] / 1e3
+    assert float(lines["launch"][3]) == pytest.approx(by_bytes + 8 * cost["graph"], abs=0.1)
+
+
+def test_the_kernels_share_of_the_bandwidth(kernels):
+    assert findings.kernel_shares(kernels)["gate-up"] == pytest.approx(0.97)
+    lines = findings.decode_kernels_table(kernels).splitlines()
+    assert [line.split()[-1] for line in lines[1:6]] == ["met"] * 4 + ["missed"]
+    assert lines[1].split()[-2] == "93.0%"
+
+
+def test_where_each_wins(rows):
+    found = findings.decode_where(rows).set_index(["batch", "context"])
+    assert found.loc[(1, 512), "winner"] == "numba-graph"
+    assert found.loc[(64, 4096), "winner"] == "torch-graph"
+    assert found.loc[(64, 512), "gain"] == pytest.approx(300 / 360)
+    told = findings.decode_map(rows).splitlines()
+    assert told[2].split() == ["1", "1.25×", "83%", "1.25×", "83%"]
+    assert "torch-graph in 4" in told[4]
+    only_ours = rows[rows["variant"].str.startswith("numba") | (rows["batch"] == 1)]
+    assert len(findings.decode_where(only_ours)) == 2
+
+
+def test_the_takeaways_take_their_numbers_from_the_rows(rows, stages, kernels):
+    told = findings.takeaways_08(rows, stages, kernels).splitlines()
+    assert len(told) == 5
+    assert "436 MB of weights and 16.8 MB of cache a layer: 100 µs" in told[0]
+    assert "selecting saved 300, fusing 17 kernels into 8 250, a graph 130; 120 are left, 83%" in told[1]
+    assert "91% to 97%" in told[2]
+    assert "attention 88%" in told[2]
+    assert "a win, 1.25×" in told[3]
+    assert "ahead in 2 of 4 places, PyTorch in 2; the smallest batch that it wins: 64" in told[4]
+    lost = rows.assign(median_ms=rows["median_ms"].where(rows["variant"] != "torch-graph", 1.0))
+    assert "a loss" in findings.takeaways_08(lost, stages, kernels)
+
+
+def test_a_live_run_without_pytorch_shows_the_record(rows, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
+    provenance = {"device": "NVIDIA H200", "driver": "7", "utc": "2020-01-02T03:04:05+00:00"}
+    records.write(rows.drop(columns="source"), "decode_step", provenance, tmp_path)
+    live = rows.assign(source=UNKNOWN)
+    assert findings.decode_rows(live) is live
+    shown = findings.decode_rows(live[~live["variant"].str.startswith("torch")])
+    assert set(shown["source"]) == {"recorded: NVIDIA H200, driver 7, 2020-01-02"}
+    assert "not both measured" in capsys.readouterr().out
+    with pytest.raises(LabError, match="none of torch-eager"):
+        findings.decode_gain(live[~live["variant"].str.startswith("torch")])
+
+
+# --- figures
+
+
+def test_titles_say_what_was_found(rows, stages):
+    assert "800 → 120 µs a layer, 83% of the floor" in repr(figures.decode_waterfall(stages))
+    title = repr(figures.decode_variants(rows))
+    assert "3.84 ms a token, 1.25× as fast as the best of PyTorch's; 83% of the floor" in title
+    assert "ahead in 2 of 4 places: 0.83× to 1.25×" in repr(figures.decode_batch_context(rows))
+
+
+def test_a_loss_and_a_move_that_cost_time_are_drawn(rows, stages):
+    lost = rows[(rows["batch"] == 64) & (rows["context"] == 4096)].assign(batch=1)
+    assert "1.20× as long as the best" in repr(figures.decode_variants(lost))
+    worse = stages.assign(median_ms=stages["median_ms"].where(stages["variant"] != "select", 30.0))
+    texts = [t.get_text() for t in figures.decode_waterfall(worse).axes[0].texts]
+    assert any("(+138)" in t for t in texts)
+
+
+# --- what the records must show (the issue's figures)
+
+
+@pytest.fixture(scope="module")
+def on_h200():
+    return {name: records.read(name, "nvidia-h200") for name in ("decode_step", "decode_stages", "decode_kernels")}
+
+
+@recorded
+def test_the_graph_is_near_the_floor_and_ahead_of_pytorch(on_h200):
+    assert findings.floor_share(on_h200["decode_step"]) >= 0.85
+    assert findings.decode_gain(on_h200["decode_step"]) >= 1.1
+    assert findings.decode_at(on_h200["decode_step"])["layers"].iloc[0] == 32
+
+
+@recorded
+def test_gemv_and_attention_reach_nine_tenths_of_the_bandwidth(on_h200):
+    shares = findings.kernel_shares(on_h200["decode_kernels"])
+    assert set(shares.index) >= set(KERNELS)
+    assert shares[list(KERNELS)].min() >= 0.9
+
+
+@recorded
+def test_the_floor_is_weights_and_cache_over_the_measured_bandwidth(on_h200):
+    here = findings.decode_at(on_h200["decode_step"])
+    least = 1e-3 * findings.LLAMA_8B.least().bytes / findings.memory_roof(here)[0]
+    assert here["floor"].iloc[0] == pytest.approx(least, rel=0.02)
+
+
+@recorded
+def test_every_variant_is_there_counted_right_and_says_how(on_h200):
+    rows = on_h200["decode_step"]
+    here = findings.decode_at(rows)
+    assert set(here["variant"]) == set(TIMES)
+    steps = here[here["variant"] != "floor"].set_index("variant")
+    assert (steps["token_launches"] > 0).all()
+    assert (steps["error"] < 1e-2).all()
+    assert steps.loc[[v for v in steps.index if v.startswith("torch")], "flags"].str.len().min() > 0
+    places = findings.decode_where(rows)
+    assert {places["batch"].min(), places["batch"].max()} == {1, 64}
+    assert {places["context"].min(), places["context"].max()} == {512, 32768}
+
+
+@recorded
+def test_each_move_saves_time(on_h200):
+    found = findings.decode_stage(on_h200["decode_stages"]).set_index("variant")
+    assert (found.loc[["select", "fuse", "launch"], "saved"] > 0).all()
+    assert found.loc["fuse", "launches"] < found.loc["separate", "launches"]
