@@ -121,7 +121,8 @@ def fallbacks_said(lab: pd.DataFrame) -> str:
 
 
 def _printable(line: str) -> str:
-    return re.sub(r"\x1b\[\d*m", "", line)
+    """Without colours, and without the folder that a notebook's cells were compiled in."""
+    return re.sub(r"(?<![\w/])/\S*/(\w+\.py)", r"\1", re.sub(r"\x1b\[\d*m", "", line))
 
 
 def fallbacks_ran(lab: pd.DataFrame) -> str:
