@@ -259,8 +259,35 @@ def test_a_wrong_kernel_in_the_chain_is_rejected(layer, monkeypatch, name, kerne
     rejected(layer, monkeypatch, **{name: kernel})
 
 
+@cuda.jit(device=True)
+def dot(q, b, at, k_cache, row):
+    total = float32(0)
+    for i in range(128):
+        total += float32(q[b, at + i]) * float32(k_cache[row, i])
+    return total
+
+
+def make_attend(root):
+    factor = np.float32(root)
+
+    @cuda.jit
+    def attend(q, group, context, position, k_cache, v_cache, scores, out):
+        h, b, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+        first = (b * (cuda.gridDim.x // group) + h // group) * context
+        total, value = float32(0), float32(0)
+        for j in range(position[0] + 1):
+            p = math.exp(factor * dot(q, b, 128 * h, k_cache, first + j))
+            total += p
+            value += p * float32(v_cache[first + j, t])
+        out[b, 128 * h + t] = float16(value / total)
+
+    return attend
+
+
 def test_scores_without_their_root_are_rejected(layer, monkeypatch):
-    rejected(layer, monkeypatch, ROOT=np.float32(1))
+    rejected(layer, monkeypatch, attend_plain=make_attend(1.0))
+    monkeypatch.setitem(layer, "attend_plain", make_attend(128**-0.5))
+    assert layer["check_steps"](layer["separate"], steps=1) < 1e-3
 
 
 @cuda.jit

@@ -9,6 +9,8 @@ import numpy as np
 from labkit import device
 from labkit.errors import LabError
 
+OPT_IN = 48 * 1024  # bytes of shared memory a block may have without asking
+
 
 def tensor_map(array, box: tuple[int, int]):
     """A tensor map of a matrix, or of a stack of them, in device memory, for tma_load_2d/_3d and tma_store_2d/_3d.
@@ -172,3 +174,6 @@ def _allow_shared(name: str, function, nbytes: int) -> None:
     (error,) = driver.cuKernelSetAttribute(wanted, nbytes, function.handle, gpu)
     if error:
         raise LabError(f"the driver refuses {nbytes:,} bytes of shared memory: {error.name}")
+    if nbytes > OPT_IN:  # kernels that overlap share an SM only where both ask for the same split of it and L1
+        share = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        driver.cuKernelSetAttribute(share, 100, function.handle, gpu)  # per cent; a hint, so refused without harm

@@ -1,0 +1,39 @@
+"""Run chapter 08's kernels at toy sizes that are no multiple of anything, for compute-sanitizer:
+
+compute-sanitizer --tool memcheck python tools/sanitize_decode.py
+compute-sanitizer --tool racecheck python tools/sanitize_decode.py
+"""
+
+import labkit  # isort: skip
+
+from labkit import findings, notebooks
+
+IDLE = ("-check", "predict", "exercise", "-count", "-table", "-run", "costs", "floors", "sizes")
+NEEDED = ("toy-check",)  # it defines the check itself
+FIRST = 0, 14, 37, 97  # the first key; a tile's last and the next one's first; the cache's last
+
+
+def chapter() -> dict:
+    """What chapter 08 defines up to its fused layer; cells that check, count, compile or show are left out."""
+    (path,) = notebooks.chapters(["08"])
+    ids = [cell.id for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    wanted = ids[: ids.index("fused") + 1]
+    return notebooks.namespace(path, [i for i in wanted if i in NEEDED or not any(word in i for word in IDLE)])
+
+
+def main() -> None:
+    """Three steps of a layer with a growing cache, for each version, size, batch and beginning; a wrong one raises."""
+    if not labkit.MACHINE.has_gpu:
+        raise SystemExit(f"compute-sanitizer watches a real GPU; there is none ({labkit.MACHINE.reason})")
+    names = chapter()
+    sizes = names["TOY"], findings.Decoder(d=104, heads=8, kv_heads=2, head_dim=128, ffn=72)
+    for version in ("separate", "select", "fused"):
+        for of in sizes:
+            for batch in (1, 2):
+                for first in FIRST:
+                    error = names["check_steps"](names[version], of, batch, context=100, first=first)
+                    print(f"{version}, d {of.d}, batch {batch}, from {first}: error {error:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
