@@ -3,108 +3,66 @@
 import math
 
 import numpy as np
-from numba import cuda, float32, uint32
+from numba import cuda, float32, int32, int64, uint32
 
 from labkit import ptx
 
 HD = 128  # numbers a head
 SCALE = np.float32(HD**-0.5 / math.log(2))  # scores for 2 to the power of them
 LOWEST = np.float32(-1e30)
+SLACK = np.float32(8)  # a score may exceed the running largest by this: weights up to 2⁸; float16 holds 2¹⁵
 TILE = 16  # keys that a warp multiplies at once
-PART = 1024  # words of a tile's keys, or values, of a warp in the ring
+ROW = 68  # words of a key in shared memory: 64 and four more, so that eight rows begin in different banks
+PART = TILE * ROW  # words of a tile's keys, or values, of a warp in the ring
+WIDE = HD + 4  # numbers of a head's sums in shared memory: t = 0 and t = 1 store into different banks
 
 
 @cuda.jit(device=True, forceinline=True)
-def low(x, y):
-    """The low halves of two words, in one."""
-    return (x & uint32(0xFFFF)) | (y << uint32(16))
+def request(source, tile, last, pos, lane, at):
+    """Start the copies of a tile, 512 bytes (two keys) at a time. source: the lane's 16 bytes of the first two keys,
+    at: their place in shared memory. Of the last tile zeros from the position on; after it nothing."""
+    if tile < last:
+        for e in range(8):
+            ptx.cp_async_16(at + uint32(8 * ROW * e), source + int64(512 * e), int32(16))
+    elif tile == last:
+        old = int32(pos) - int32(uint32(TILE) * tile + (lane >> uint32(4)))  # keys from the lane's first on
+        for e in range(8):
+            ptx.cp_async_16(
+                at + uint32(8 * ROW * e), source + int64(512 * e), int32(16) if int32(2 * e) < old else int32(0)
+            )
+    ptx.close_copies()
 
 
 @cuda.jit(device=True, forceinline=True)
-def high(x, y):
-    """The high halves of two words, in one."""
-    return (x >> uint32(16)) | (y & uint32(0xFFFF0000))
+def insert(fresh, which, row, lane, ring, slot):
+    """Put the new key, or value, where its copy left zeros."""
+    at = slot + uint32(ROW) * row + lane
+    ring[at] = fresh[which, lane]
+    ring[at + uint32(32)] = fresh[which, lane + uint32(32)]
 
 
 @cuda.jit(device=True, forceinline=True)
-def turned(qkv, b, at, table, pos, i):
-    """RoPE: the numbers i and i + 64 of a head that begins at qkv[b, at], turned by the position's angle."""
-    x, y = float32(qkv[b, at + i]), float32(qkv[b, at + i + uint32(64)])
-    cosine, sine = table[pos, i], table[pos, i + uint32(64)]
-    return x * cosine - y * sine, x * sine + y * cosine
-
-
-@cuda.jit(device=True, forceinline=True)
-def request_keys(cache, base, tile, pos, lane, ring, slot):
-    """Lane 4 g + t: of the keys g and g + 8 of a tile the numbers 8 t ... 8 t + 7 of each 32. From pos on zeros."""
-    for i in range(2):
-        key = uint32(TILE) * tile + uint32(8 * i) + (lane >> uint32(2))
-        n = uint32(16) if key < pos else uint32(0)
-        key = key if key < pos else uint32(0)
-        for j in range(4):
-            d = uint32(32 * j) + uint32(8) * (lane & uint32(3))
-            ptx.copy8(ring, slot + uint32(128 * (4 * i + j)), cache, (base + key, d), n)
-
-
-@cuda.jit(device=True, forceinline=True)
-def request_values(cache, base, tile, pos, lane, ring, slot):
-    """Lane 4 g + t: of the values 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of a tile the numbers 8 g ... 8 g + 7 of each 64."""
-    for i in range(4):
-        key = uint32(TILE) * tile + uint32(2) * (lane & uint32(3)) + uint32(i % 2 + 8 * (i // 2))
-        n = uint32(16) if key < pos else uint32(0)
-        key = key if key < pos else uint32(0)
-        for j in range(2):
-            d = uint32(64 * j) + uint32(8) * (lane >> uint32(2))
-            ptx.copy8(ring, slot + uint32(128 * (2 * i + j)), cache, (base + key, d), n)
-
-
-@cuda.jit(device=True, forceinline=True)
-def new_key(fresh, tile, pos, lane, ring, slot):
-    """Put the new key where its copy left zeros."""
-    for i in range(2):
-        if uint32(TILE) * tile + uint32(8 * i) + (lane >> uint32(2)) == pos:
-            for j in range(4):
-                for w in range(4):
-                    word = fresh[0, uint32(16 * j + w) + uint32(4) * (lane & uint32(3))]
-                    ring[slot + uint32(128 * (4 * i + j) + w)] = word
-
-
-@cuda.jit(device=True, forceinline=True)
-def new_value(fresh, tile, pos, lane, ring, slot):
-    """Put the new value where its copy left zeros."""
-    for i in range(4):
-        if uint32(TILE) * tile + uint32(2) * (lane & uint32(3)) + uint32(i % 2 + 8 * (i // 2)) == pos:
-            for j in range(2):
-                for w in range(4):
-                    word = fresh[1, uint32(32 * j + w) + uint32(4) * (lane >> uint32(2))]
-                    ring[slot + uint32(128 * (2 * i + j) + w)] = word
-
-
-@cuda.jit(device=True, forceinline=True)
-def scores(q, ring, slot, s):
-    """s[2 i + h] = q[g] · key 8 i + 2 t + h: the queries are the rows of a, the keys the columns of b."""
+def scores(query, at, s):
+    """s[2 i + h] = q[g] · key 8 i + 2 t + h: queries are rows of a, keys columns of b. Four sums: none waits long."""
     zero = uint32(0)
-    for i in range(2):
-        c = (float32(0), float32(0), float32(0), float32(0))
-        for j in range(4):
-            k = ptx.words4(ring, slot + uint32(128 * (4 * i + j)))
-            c = ptx.mma_m16n8k16(q[4 * j], zero, q[4 * j + 1], zero, k[0], k[1], c[0], c[1], c[2], c[3])
-            c = ptx.mma_m16n8k16(q[4 * j + 2], zero, q[4 * j + 3], zero, k[2], k[3], c[0], c[1], c[2], c[3])
-        s[2 * i], s[2 * i + 1] = c[0], c[1]
+    for i in range(16):
+        s[i] = float32(0)
+    for j in range(4):
+        q0, q1, q2, q3 = ptx.ldmatrix_x4(query + uint32(64 * j))
+        k0, k1, k2, k3 = ptx.ldmatrix_x4(at + uint32(64 * j))
+        s[0], s[1], s[2], s[3] = ptx.mma_m16n8k16(q0, zero, q1, zero, k0, k1, s[0], s[1], s[2], s[3])
+        s[4], s[5], s[6], s[7] = ptx.mma_m16n8k16(q0, zero, q1, zero, k2, k3, s[4], s[5], s[6], s[7])
+        k0, k1, k2, k3 = ptx.ldmatrix_x4(at + uint32(64 * j + 32))
+        s[8], s[9], s[10], s[11] = ptx.mma_m16n8k16(q2, zero, q3, zero, k0, k1, s[8], s[9], s[10], s[11])
+        s[12], s[13], s[14], s[15] = ptx.mma_m16n8k16(q2, zero, q3, zero, k2, k3, s[12], s[13], s[14], s[15])
+    s[0], s[1], s[2], s[3] = s[0] + s[8], s[1] + s[9], s[4] + s[12], s[5] + s[13]
 
 
 @cuda.jit(device=True, forceinline=True)
-def mix(ring, slot, b0, b1, acc):
-    """acc[4 s + 2 j + h] += value number 64 j + 8 g + s, weighted for the head 2 t + h: rows of a are numbers of V."""
-    v = cuda.local.array(32, uint32)
-    for i in range(8):
-        v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3] = ptx.words4(ring, slot + uint32(128 * i))
-    for w in range(4):
-        o = 8 * w
+def mix(at, b0, b1, acc):
+    """acc[4 j + 2 r + h] += value number 16 j + 8 r + g, weighted for the head 2 t + h: rows of a are numbers of V."""
+    for j in range(8):
+        v0, v1, v2, v3 = ptx.ldmatrix_x4_trans(at + uint32(32 * j))
+        o = 4 * j
         acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = ptx.mma_m16n8k16(
-            low(v[w], v[8 + w]), low(v[4 + w], v[12 + w]), low(v[16 + w], v[24 + w]), low(v[20 + w], v[28 + w]),
-            b0, b1, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])  # fmt: skip
-        o = 8 * w + 4
-        acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = ptx.mma_m16n8k16(
-            high(v[w], v[8 + w]), high(v[4 + w], v[12 + w]), high(v[16 + w], v[24 + w]), high(v[20 + w], v[28 + w]),
-            b0, b1, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])  # fmt: skip
+            v0, v1, v2, v3, b0, b1, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])  # fmt: skip

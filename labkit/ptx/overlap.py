@@ -12,7 +12,16 @@ from numba.core.targetconfig import ConfigStack
 from labkit.ptx import emit, memory
 from labkit.ptx.halves import as_pair
 
-__all__ = ["close_copies", "copy8", "ld_acquire", "prefetch_l2", "start_next", "wait_copies", "wait_for_previous"]
+__all__ = [
+    "add_in_order",
+    "close_copies",
+    "copy8",
+    "ld_acquire",
+    "prefetch_l2",
+    "start_next",
+    "wait_copies",
+    "wait_for_previous",
+]
 
 COPY = (
     "{.reg .u64 a; .reg .u32 s; cvta.to.shared.u64 a, $0; cvt.u32.u64 s, a; "
@@ -111,6 +120,14 @@ ld_acquire = emit.instruction(
     doc="""A uint32 at a global address, read anew; what its writer stored before it may be read after it.
 
     PTX manual: "ld", with ".acquire".
+    """,
+)  # fmt: skip
+add_in_order = emit.instruction(
+    "add_in_order", "atom.add.acq_rel.gpu.global.s32 $0, [$1], $2;", "int32", "int64", "int32", since=(7, 0),
+    doc="""Add to an int32 at a global address and return what it held. What the block's threads stored before the
+    barrier ahead of it is there for whoever adds later, and what earlier ones stored may be read after it.
+
+    PTX manual: "atom", with ".acq_rel".
     """,
 )  # fmt: skip
 
