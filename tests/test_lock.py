@@ -144,10 +144,11 @@ def test_what_exists_where():
     assert forward["sm_80"] == [t for t in forward if t != "sm_75"]
 
 
-def test_gpus_that_run_machine_code():
-    right = findings.gpus_that_run("sm_80", "sm_90")
+def test_gpus_that_run_machine_code(chapter):
+    targets = chapter["TARGETS"]
+    right = findings.gpus_that_run(targets, "sm_80", "sm_90")
     assert right == 4
-    assert findings.gpus_that_run("sm_86") == 2
+    assert findings.gpus_that_run(targets, "sm_86") == 2
     for wrong in (2, 3, 5, 6, 7):
         with pytest.raises(WrongAnswer):
             labkit.check_value("", wrong, right, within=0)

@@ -39,8 +39,6 @@ __all__ = [
     "targets_table",
 ]
 
-GPUS = {"sm_75": (7, 5), "sm_80": (8, 0), "sm_86": (8, 6), "sm_89": (8, 9), "sm_90": (9, 0)}
-GPUS |= {"sm_100": (10, 0), "sm_120": (12, 0)}
 NEEDED = {"mma", "wgmma", "cublas", "torch-fa2", "torch-cudnn"}
 LIBRARIES = {"matmul": "cublas", "attention": "torch-cudnn"}
 SIDE = 8192  # of the product that the sentences are about
@@ -144,10 +142,10 @@ def _of_machine(counts: dict[str, int] | None) -> str:
     return f"{told} + {others}" if others > 4 else told  # a few are addresses and waiting
 
 
-def gpus_that_run(*targets: str) -> int:
-    """How many of the GPUs run machine code for at least one of these targets: the same major number, no older."""
-    wanted = [GPUS[t] for t in targets]
-    return sum(any(gpu[0] == cc[0] and gpu[1] >= cc[1] for cc in wanted) for gpu in GPUS.values())
+def gpus_that_run(targets: dict[str, tuple], *shipped: str) -> int:
+    """How many of the targets' GPUs run machine code for one of those shipped: the same major number, no older."""
+    gpus, codes = {cc[:2] for cc in targets.values()}, [targets[name] for name in shipped]
+    return sum(any(gpu[0] == code[0] and gpu[1] >= code[1] for code in codes) for gpu in gpus)
 
 
 def forward_table(compiled: dict[str, ptx.Compiled], targets: dict[str, tuple]) -> str:

@@ -36,7 +36,7 @@ def make_attend(parts: int = 16, depth: int = 3, group: int = 4, threads: int = 
     ODD, PAIRS = depth % 2 == 1, depth // 2
     ML = 2 * WARPS_HERE
     FOURS = WARPS_HERE // 4
-    wait, wait_all = ptx.wait_copies(depth - 1), ptx.wait_copies(0)
+    wait, wait_all = ptx.cp_async_wait(depth - 1), ptx.cp_async_wait(0)
 
     @cuda.jit(device=True, forceinline=True)
     def begin(qkv, b, kv, kv_heads, t, turn, qs, fresh):

@@ -30,7 +30,7 @@ def request(source, tile, last, pos, lane, at):
             ptx.cp_async_16(
                 at + uint32(8 * ROW * e), source + int64(512 * e), int32(16) if int32(2 * e) < old else int32(0)
             )
-    ptx.close_copies()
+    ptx.cp_async_commit()
 
 
 @cuda.jit(device=True, forceinline=True)

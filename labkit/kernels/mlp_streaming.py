@@ -31,7 +31,7 @@ def make_streaming(W: int, LAYERS: int, EPILOGUES: int, BK: int, STAGES: int):
     RING = STAGE * STAGES
     SLICES = W // BK
     TOTAL, STEPS = SLICES * LAYERS, BK // 16
-    wait = {2: ptx.cp_async_wait_0, 3: ptx.cp_async_wait_1, 4: ptx.cp_async_wait_2}[STAGES]
+    wait = ptx.cp_async_wait(STAGES - 2)
     copy_slice, copy_rows, store_rows = _copies(W, BK, ROWS)
     hidden, bare = _write(W, True), _write(W, False)
 

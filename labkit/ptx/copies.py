@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from labkit.ptx.emit import instruction
+from labkit.ptx.emit import instruction, nothing
 
 __all__ = [
     "cp_async_16",
     "cp_async_commit",
-    "cp_async_wait_0",
-    "cp_async_wait_1",
-    "cp_async_wait_2",
-    "cp_async_wait_3",
+    "cp_async_wait",
     "fence_mbarrier_init",
     "fence_proxy_async",
     "mbarrier_arrive",
@@ -37,20 +34,28 @@ cp_async_16 = instruction(
 )  # fmt: skip
 
 cp_async_commit = instruction(
-    "cp_async_commit", "cp.async.commit_group;", None, since=(8, 0),
-    doc="""Close a group: all cp_async of this thread since the last one. PTX manual: "cp.async.commit_group".""",
+    "cp_async_commit", "cp.async.commit_group;", None, since=(8, 0), plain=nothing,
+    doc="""Close a group: all copies of this thread since the last one. PTX manual: "cp.async.commit_group".""",
 )  # fmt: skip
 
 
 def _wait(n: int):
     return instruction(
-        f"cp_async_wait_{n}", f"cp.async.wait_group {n};", None, since=(8, 0),
+        f"cp_async_wait_{n}", f"cp.async.wait_group {n};", None, since=(8, 0), plain=nothing,
         doc=f"""Wait until at most {n} of this thread's groups are still under way. Other threads' copies need a
     barrier besides. PTX manual: "cp.async.wait_group".""",
     )  # fmt: skip
 
 
-cp_async_wait_0, cp_async_wait_1, cp_async_wait_2, cp_async_wait_3 = map(_wait, range(4))
+WAITS = {f"cp_async_wait_{n}": _wait(n) for n in range(16)}
+globals().update(WAITS)  # by their own names, as other intrinsics: cp_async_wait_0, ...
+__all__ += WAITS
+
+
+def cp_async_wait(n: int):
+    """The instruction cp_async_wait_n, for a kernel that is built for a constant n, 0 … 15."""
+    return WAITS[f"cp_async_wait_{n}"]
+
 
 # --- mbarriers: a barrier in shared memory that also counts bytes ---------------------------------------------
 

@@ -34,6 +34,10 @@ def stand_in(name: str, doc: str, plain=None):
     return instead
 
 
+def nothing():
+    """What an instruction means without a GPU that orders or hastens only what is done at once there."""
+
+
 def instruction(
     name: str, text: str, returns, *takes, since=(7, 5), only=None, effect: bool = True, doc: str = "", plain=None
 ):

@@ -119,22 +119,13 @@ def _pitch(array) -> int:
     return array.strides[-2] if array.shape[-2] > 1 else -(-2 * array.shape[-1] // 16) * 16
 
 
-def prepare(
-    kernel,
-    grid: int | tuple[int, ...],
-    block: int,
-    *arguments,
-    shared: int = 0,
-    early: bool = False,
-    all_at_once: bool = False,
-):
+def prepare(kernel, grid: int | tuple[int, ...], block: int, *arguments, shared: int = 0, early: bool = False):
     """Compile `kernel` for these arguments and return launch(stream=None), which does nothing but launch it.
 
     grid, block  numbers of blocks (up to three) and of threads a block
     shared       bytes of dynamic shared memory, above 48 KiB if need be
     early        may start before the kernel ahead of it in the stream has ended (ptx.start_next there); it must
                  call ptx.wait_for_previous before it touches what that kernel reads or writes. From Hopper on
-    all_at_once  all blocks are on the GPU together, so that they may wait for each other (a cooperative launch)
 
     Raises LabError where the GPU has less shared memory.
     """
@@ -149,7 +140,7 @@ def prepare(
         compiled._prepare_args(kind, value, 0, [], flat)
     hopper = early and cuda.get_current_device().compute_capability >= (9, 0)
     overlap = {"programmatic_stream_serialization": True} if hopper else {}
-    config = LaunchConfig(grid=grid, block=block, shmem_size=shared, is_cooperative=all_at_once, **overlap)
+    config = LaunchConfig(grid=grid, block=block, shmem_size=shared, **overlap)
     default = Stream.from_handle(0)
 
     def start(stream=None, _alive=arguments):

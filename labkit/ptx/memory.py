@@ -1,4 +1,4 @@
-"""Addresses, and 16 bytes at once."""
+"""Addresses; 16 bytes at once, by a thread that waits for them or does not; and a sum in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from numba.core import cgutils
 from labkit.ptx import emit
 from labkit.ptx.halves import as_pair
 
+LOAD = "ld.global.v4.b32 {$0,$1,$2,$3}, [$4];"
+COPY = (
+    "{.reg .u64 a; .reg .u32 s; cvta.to.shared.u64 a, $0; cvt.u32.u64 s, a; "
+    "cp.async.cg.shared.global [s], [$1], 16, $2;}"
+)
 ADDRESS = "{.reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a;}"
 
 
@@ -90,32 +95,38 @@ def _store4_plain(x, at, p, q, r, s):
     x[i, j], x[i, j + 1], x[i, j + 2], x[i, j + 3] = p, q, r, s
 
 
-# "eight float16 at array[index] and after it", as four uint32
-
-LOAD = "ld.global.v4.b32 {$0,$1,$2,$3}, [$4];"
-STREAM = "ld.global.nc.L1::no_allocate.v4.b32 {$0,$1,$2,$3}, [$4];"
-_LOAD8 = """Eight float16 at array[index] and after it in one load of 16 bytes from global memory, 16-byte aligned{}.
+def _load8(context, builder, sig, arguments):
+    """Eight float16 at array[index] and after it in one load of 16 bytes from global memory, aligned to 16 bytes.
 
     Four uint32, two neighbours each: unpack_half2 gives their values.
     """
-_ONCE = """, for what is
-    read once and not written by this kernel: it leaves the L1 to others"""
-
-
-def _load8(text: str):
-    def codegen(context, builder, sig, arguments):
-        pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
-        at = builder.ptrtoint(pointer, ir.IntType(64))
-        words = emit.assembly(builder, text, "=r,=r,=r,=r,l", [ir.IntType(32)] * 4, [at])
-        return context.make_tuple(builder, sig.return_type, emit.split(builder, words, 4))
-
-    return codegen
+    pointer = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
+    at = builder.ptrtoint(pointer, ir.IntType(64))
+    words = emit.assembly(builder, LOAD, "=r,=r,=r,=r,l", [ir.IntType(32)] * 4, [at])
+    return context.make_tuple(builder, sig.return_type, emit.split(builder, words, 4))
 
 
 def _load8_plain(x, at):
     i, j = at
     a, b = as_pair(x[i, j], x[i, j + 1]), as_pair(x[i, j + 2], x[i, j + 3])
     return a, b, as_pair(x[i, j + 4], x[i, j + 5]), as_pair(x[i, j + 6], x[i, j + 7])
+
+
+def _copy(context, builder, sig, arguments):
+    emit.require("ptx.copy8", (8, 0))
+    wide = ir.IntType(64)
+    target = _pointer(context, builder, sig.args[0], arguments[0], sig.args[1], arguments[1])
+    source = _pointer(context, builder, sig.args[2], arguments[2], sig.args[3], arguments[3])
+    nbytes = context.cast(builder, arguments[4], sig.args[4], types.uint32)
+    addresses = [builder.ptrtoint(pointer, wide) for pointer in (target, source)]
+    emit.assembly(builder, COPY, "l,l,r,~{memory}", [], [*addresses, nbytes])
+    return context.get_dummy_value()
+
+
+def _copy_plain(shared, at, source, index, nbytes):
+    i, j = index
+    for e in range(4):
+        shared[at + e] = as_pair(source[i, j + 2 * e], source[i, j + 2 * e + 1]) if nbytes else 0
 
 
 WORDS = types.UniTuple(types.uint32, 4)
@@ -149,12 +160,7 @@ words4 = emit.typed(
     "array[at] and the three after it, of an array of one dimension, in one load of 16 bytes, aligned to 16 bytes.",
     plain=_words4_plain,
 )
-load8 = emit.typed(
-    "load8", 2, lambda array, index: WORDS(array, index), _load8(LOAD), _LOAD8.format(""), plain=_load8_plain
-)
-stream8 = emit.typed(
-    "stream8", 2, lambda array, index: WORDS(array, index), _load8(STREAM), _LOAD8.format(_ONCE), plain=_load8_plain
-)
+load8 = emit.typed("load8", 2, lambda array, index: WORDS(array, index), _load8, _load8.__doc__, plain=_load8_plain)
 store4 = emit.typed(
     "store4",
     6,
@@ -163,3 +169,21 @@ store4 = emit.typed(
     _store4.__doc__,
     plain=_store4_plain,
 )
+copy8 = emit.typed(
+    "copy8", 5, lambda *a: types.void(*a), _copy,
+    """Start a copy of eight float16 at source[index] and after it to shared[at] and after it; no thread waits.
+
+    shared  uint32, one dimension; `at` a multiple of 4, so that it is aligned to 16 bytes, as source[index] must be
+    nbytes  16, or 0: nothing is read then, and zeros are stored; this is how an edge is guarded
+    Compute capability 8.0. Without a GPU it is done at once. PTX manual: "Non-bulk copy: cp.async".
+    """,
+    plain=_copy_plain,
+)  # fmt: skip
+add_in_order = emit.instruction(
+    "add_in_order", "atom.add.acq_rel.gpu.global.s32 $0, [$1], $2;", "int32", "int64", "int32", since=(7, 0),
+    doc="""Add to an int32 at a global address and return what it held. What the block's threads stored before the
+    barrier ahead of it is there for whoever adds later, and what earlier ones stored may be read after it.
+
+    PTX manual: "atom", with ".acq_rel".
+    """,
+)  # fmt: skip
