@@ -53,6 +53,8 @@ def stages() -> pd.DataFrame:
 def kernels() -> pd.DataFrame:
     gbps = findings.memory_roof()[0]
     found = [{**made_up(v, 10.0, layers=1), "gbps": share * gbps} for v, share in KERNELS.items()]
+    found += [{**row, "variant": f"read-{row['variant']}", "gbps": 0.99 * gbps} for row in found]
+    found += [{**made_up("attention", 30.0, context=32768, layers=1), "gbps": 0.92 * gbps}]
     return pd.DataFrame(found).assign(source=SOURCE)
 
 
@@ -179,13 +181,14 @@ def test_the_exercises_check_rejects_a_wrong_kernel(check_pair, mistake):
 
 
 LAYER = (
-    "mode", "sums", "sums-largest", "norm", "project", "rotate", "append", "attend-plain", "elementwise", "layer",
-    "room", "separate-start", "separate", "reference", "toy", "toy-check",
+    "mode", "sums", "sums-largest", "norm", "project", "rotate", "append", "attend-score", "attend-plain",
+    "elementwise", "layer", "room", "separate-start", "separate", "reference-parts", "reference", "toy", "toy-check",
 )  # fmt: skip
 BETTER = (
-    "gemv-sum", "gemv-copying", "gemv-as-it-is", "gemv-request", "gemv", "scores", "queries", "score-keys", "weigh",
-    "attend", "combine", "select-made", "select-launches", "select", "fused-norm", "fused-after", "fused-queries",
-    "fused",
+    "gemv-sum", "gemv-copying", "gemv-as-it-is", "gemv-request", "gemv-multiply", "gemv-walk", "gemv-rows", "gemv-fill",
+    "gemv", "scores", "queries", "attend-fetch", "score-keys", "weigh", "attend-mix", "attend-mix-keys", "attend-part",
+    "attend", "combine", "select-made", "select-launches", "select", "fused-norm-sum", "fused-norm", "fused-after",
+    "fused-queries-turn", "fused-queries", "fused",
 )  # fmt: skip
 
 
@@ -395,9 +398,19 @@ def test_a_stage_is_predicted_from_bytes_and_launches(stages):
 
 def test_the_kernels_share_of_the_bandwidth(kernels):
     assert findings.kernel_shares(kernels)["gate-up"] == pytest.approx(0.97)
-    lines = findings.decode_kernels_table(kernels).splitlines()
-    assert [line.split()[-1] for line in lines[1:6]] == ["met"] * 4 + ["missed"]
-    assert lines[1].split()[-2] == "93.0%"
+    assert findings.kernel_shares(kernels, context=32768).to_dict() == {"attention": pytest.approx(0.92)}
+    lines = [line.split() for line in findings.decode_kernels_table(kernels).splitlines()]
+    assert [line[6] for line in lines[1:7]] == ["met"] * 4 + ["missed", "met"]
+    assert lines[1][5:8] == ["93.0%", "met", "99.0%"]
+    assert lines[6][7] == "-"  # nobody has read it
+
+
+def test_four_products_together_are_their_bytes_over_their_time(kernels):
+    gbps = findings.memory_roof()[0]
+    nbytes = findings.LLAMA_8B.weights | {"read-qkv": 0, "attention": 0}
+    found = kernels.assign(bytes=kernels["variant"].map(nbytes), median_ms=0.03)
+    right = sum(findings.LLAMA_8B.weights[n] for n in ("qkv", "out", "gate-up", "down")) / 0.12e-3 / 1e9
+    assert findings.products_share(found) == pytest.approx(right / gbps)
 
 
 def test_where_each_wins(rows):
@@ -418,6 +431,7 @@ def test_the_takeaways_take_their_numbers_from_the_rows(rows, stages, kernels):
     assert "436 MB of weights and 16.8 MB of cache a layer: 100 µs" in told[0]
     assert "selecting saved 300, fusing 17 kernels into 8 250, a graph 130; 120 are left, 83%" in told[1]
     assert "91% to 97%" in told[2]
+    assert f"together {findings.products_share(kernels):.0%}" in told[2]
     assert "attention 88%" in told[2]
     assert "a win, 1.25×" in told[3]
     assert "ahead in 2 of 4 places, PyTorch in 2; the smallest batch that it wins: 64" in told[4]

@@ -14,10 +14,10 @@ FIRST = 0, 14, 37, 97  # the first key; a tile's last and the next one's first; 
 
 
 def chapter() -> dict:
-    """What chapter 08 defines up to its fused layer; cells that check, count, compile or show are left out."""
+    """What chapter 08 defines of its layers; cells that check, count, compile or show are left out."""
     (path,) = notebooks.chapters(["08"])
     ids = [cell.id for cell in notebooks.read(path).cells if cell.cell_type == "code"]
-    wanted = ids[: ids.index("fused") + 1]
+    wanted = [*ids[: ids.index("fused") + 1], "batch"]
     return notebooks.namespace(path, [i for i in wanted if i in NEEDED or not any(word in i for word in IDLE)])
 
 
@@ -27,9 +27,9 @@ def main() -> None:
         raise SystemExit(f"compute-sanitizer watches a real GPU; there is none ({labkit.MACHINE.reason})")
     names = chapter()
     sizes = names["TOY"], findings.Decoder(d=104, heads=8, kv_heads=2, head_dim=128, ffn=72)
-    for version in ("separate", "select", "fused"):
+    for version, batches in {"separate": (1, 2), "select": (1, 2), "fused": (1, 2), "batched": (2, 9)}.items():
         for of in sizes:
-            for batch in (1, 2):
+            for batch in batches:
                 for first in FIRST:
                     error = names["check_steps"](names[version], of, batch, context=100, first=first)
                     print(f"{version}, d {of.d}, batch {batch}, from {first}: error {error:.1e}", flush=True)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from labkit.findings.decode import OURS, TORCH, best_of, decode_at, decode_stage, kernel_shares
+from labkit.findings.decode import (
+    OURS,
+    PRODUCTS,
+    TORCH,
+    best_of,
+    decode_at,
+    decode_stage,
+    kernel_shares,
+    products_share,
+)
 from labkit.findings.decode_least import LLAMA_8B, tokens_per_s
 from labkit.tables import numbered, of_one_source, text
 
@@ -53,7 +62,7 @@ def takeaways_08(rows: pd.DataFrame, stages: pd.DataFrame, kernels: pd.DataFrame
     us, saved, n = found["us"], found["saved"], found["launches"]
     floor, ours, theirs = here["floor"].iloc[0], best_of(here, OURS), best_of(here, TORCH)
     weights, cache = sum(LLAMA_8B.weights.values()) / 1e6, LLAMA_8B.cache(1, 4096) / 1e6
-    gemv, gain = shares.drop("attention"), theirs["us"] / ours["us"]
+    gemv, gain = shares[list(PRODUCTS)], theirs["us"] / ours["us"]
     places = decode_where(rows)
     won = places[places["gain"] >= 1]
     lost = places[places["gain"] < 1]
@@ -64,8 +73,8 @@ def takeaways_08(rows: pd.DataFrame, stages: pd.DataFrame, kernels: pd.DataFrame
         f"Of {us['separate']:.0f} µs, selecting saved {saved['select']:.0f}, fusing {n['select']:.0f} kernels into "
         f"{n['fuse']:.0f} {saved['fuse']:.0f}, a graph {saved['launch']:.0f}; {us['launch']:.0f} are left, "
         f"{floor / us['launch']:.0%} of the floor.",
-        f"The matrix-vector kernels reach {gemv.min():.0%} to {gemv.max():.0%} of the memory's bandwidth, attention "
-        f"{shares['attention']:.0%}.",
+        f"The products reach {gemv.min():.0%} to {gemv.max():.0%} of the memory's bandwidth, together "
+        f"{products_share(kernels):.0%}, attention {shares['attention']:.0%}: the less there is to read, the less.",
         f"{ours['variant']}: {ours['ms']:.2f} ms a token; {theirs['variant']}, the best of PyTorch's, "
         f"{theirs['ms']:.2f}: {'a win' if gain >= 1 else 'a loss'}, {gain:.2f}×.",
         f"Over batch and context, ours is ahead in {len(won)} of {len(places)} places, PyTorch in {len(lost)}{least}.",
