@@ -115,6 +115,13 @@ def test_a_pairs_gain_counts_launches_and_bytes():
     assert "64 launches less, 33 µs in a graph; 0.13 MB less" in told
 
 
+def test_a_pairs_measured_gain():
+    rows = [made_up("apart", 300, layers=1), made_up("one", 200, layers=1)]
+    rows = pd.DataFrame(rows).assign(pairs=64, source=SOURCE)
+    assert findings.pair_saved_us(rows) == pytest.approx(100)
+    assert "64 pairs in a graph: two kernels each 300 µs, one each 200 µs: 100 µs saved" in findings.pair_measured(rows)
+
+
 # --- the exercise: wrong answers
 
 
@@ -375,6 +382,29 @@ def test_kernels_a_layer(rows):
     assert "torch-eager 60" in told
     assert "numba-graph 8" in told
     assert "torch.compile fused 60 into 40: 33% of them are gone" in told
+
+
+NAMES = {
+    "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_gemm_64x64>(cutlass::Params)": "product, a library's",
+    "nvjet_hsh_64x8_64x16_4x1_v_bz_TNT": "product, a library's",
+    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0": "fused by the compiler",
+    "triton_poi_fused_mul_silu_3": "fused by the compiler",
+    "triton_tem_fused_mm_t_2": "product, a template",
+    "void pytorch_flash::flash_fwd_splitkv_kernel<Traits<128>, false>(Params)": "attention",
+    "void at::native::index_elementwise_kernel<128, 4>(long)": "one operation",
+}
+
+
+def test_a_compilers_kernels_by_kind():
+    rows = [{**made_up("torch-compile", 10.0, layers=1), "kernel": n, "times": 2.0, "us": 3.0} for n in NAMES]
+    rows.append({**rows[-1], "variant": "torch-eager", "times": 30.0})
+    told = findings.compiled_kernels(pd.DataFrame(rows).assign(source=SOURCE))
+    for name, kind in NAMES.items():
+        assert findings.kind_of(name) == kind
+    lines = told.splitlines()
+    assert next(line.split()[-2:] for line in lines if line.strip().startswith("one operation")) == ["2", "30"]
+    assert any(line.split()[-3:] == ["2", "20.0", "flash_fwd_splitkv_kernel"] for line in lines)
+    assert "cutlass_80_wmma_tensorop_f16_gemm_64x64" in told
 
 
 def test_the_waterfall_adds_up(stages):

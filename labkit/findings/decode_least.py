@@ -21,6 +21,8 @@ __all__ = [
     "launch_us",
     "memory_roof",
     "pair_gain",
+    "pair_measured",
+    "pair_saved_us",
     "pair_saving_us",
     "tokens_per_s",
 ]
@@ -134,4 +136,21 @@ def pair_gain(apart: Cost, one: Cost, launches: pd.DataFrame, pairs: int = 2 * L
         f"a pair: {apart.launches} launches → {one.launches}, {apart.bytes:,} bytes → {one.bytes:,}\n"
         f"{pairs} pairs a token: {pairs * fewer} launches less, {by_launches:.0f} µs in a graph; "
         f"{pairs * saved / 1e6:.2f} MB less, {pair_saving_us(apart, one, launches, pairs) - by_launches:.2f} µs"
+    )
+
+
+def pair_saved_us(rows: pd.DataFrame) -> float:
+    """The µs that all pairs together were measured to save as one kernel each."""
+    found = of_one_source(rows)
+    return 1e3 * (value(found, "median_ms", variant="apart") - value(found, "median_ms", variant="one"))
+
+
+def pair_measured(rows: pd.DataFrame) -> str:
+    """What so many pairs took in a graph, both ways."""
+    found = of_one_source(rows)
+    us = {variant: 1e3 * value(found, "median_ms", variant=variant) for variant in ("apart", "one")}
+    return (
+        f"{found['pairs'].iloc[0]} pairs in a graph: "
+        f"two kernels each {us['apart']:.0f} µs, one each {us['one']:.0f} µs: "
+        f"{pair_saved_us(rows):.0f} µs saved\n{found['source'].iloc[0]}"
     )

@@ -1,0 +1,49 @@
+"""Chapter 08: what a compiler made of the layer, by the names of its kernels."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+from labkit.tables import of_one_source, text
+
+__all__ = ["compiled_kernels", "kind_of"]
+
+KINDS = {  # of a kernel, by what its name holds; the first that fits
+    "attention": r"flash|fmha|attention|sdpa",
+    "product, a template": r"^triton_.*(mm|mv|tem)_|triton_tem",
+    "fused by the compiler": r"^triton_",
+    "product, a library's": r"gemm|gemv|nvjet|cutlass|cublas|splitk",
+}
+
+
+def kind_of(kernel: str) -> str:
+    """attention, a product, fused by the compiler, or an operation of its own."""
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel, re.I)), "one operation")
+
+
+def _short(kernel: str, width: int) -> str:
+    """A kernel's name without return type, namespaces and template arguments."""
+    kernel = re.sub(r"^void cutlass::Kernel2?<(\w+).*", r"\1", kernel)  # its argument is what tells
+    name = re.sub(r"<.*", "", kernel.removeprefix("void ")).split("::")[-1].split("(")[0]
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def compiled_kernels(rows: pd.DataFrame, variant: str = "torch-compile", width: int = 64) -> str:
+    """The kernels of a layer of one of PyTorch's variants: kind, name, how often, µs; and all variants by kind."""
+    found = of_one_source(rows)
+    found = found.assign(kind=found["kernel"].map(kind_of), us=1e3 * found["median_ms"] * found["times"])
+    by_kind = found.pivot_table(index="kind", columns="variant", values="times", aggfunc="sum", fill_value=0)
+    here = found[found["variant"] == variant]
+    table = pd.DataFrame(
+        {
+            "kind": here["kind"],
+            "a layer": here["times"],
+            "µs": here["us"],
+            f"kernel of {variant}": here["kernel"].map(lambda name: _short(name, width)),
+        }
+    )
+    counted = text(by_kind.reset_index(), **dict.fromkeys(by_kind.columns, "{:.2g}"))
+    listed = text(table, **{"a layer": "{:.2g}", "µs": "{:.1f}"})
+    return f"kernels a layer, by kind\n{counted}\n\n{listed}\n{found['source'].iloc[0]} (the profiler's times)"
