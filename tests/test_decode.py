@@ -387,10 +387,13 @@ def test_kernels_a_layer(rows):
 NAMES = {
     "void cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_gemm_64x64>(cutlass::Params)": "product, a library's",
     "nvjet_hsh_64x8_64x16_4x1_v_bz_TNT": "product, a library's",
-    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0": "fused by the compiler",
-    "triton_poi_fused_mul_silu_3": "fused by the compiler",
+    "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0": "fused light work",
+    "triton_poi_fused__scaled_dot_product_cudnn_attention_add_cat_3": "fused light work",
+    "triton_red_fused__fused_rms_norm_add_mm_select_10": "fused light work",
+    "triton_red_fused__fused_rms_norm_mm_permute_select_1": "product, the compiler's own",
     "triton_tem_fused_mm_t_2": "product, a template",
     "void pytorch_flash::flash_fwd_splitkv_kernel<Traits<128>, false>(Params)": "attention",
+    "void cudnn::fusion::lean_reduction_kernel<false>(void*)": "attention",
     "void at::native::index_elementwise_kernel<128, 4>(long)": "one operation",
 }
 

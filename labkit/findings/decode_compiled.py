@@ -11,15 +11,16 @@ from labkit.tables import of_one_source, text
 __all__ = ["compiled_kernels", "kind_of"]
 
 KINDS = {  # of a kernel, by what its name holds; the first that fits
-    "attention": r"flash|fmha|attention|sdpa",
-    "product, a template": r"^triton_.*(mm|mv|tem)_|triton_tem",
-    "fused by the compiler": r"^triton_",
+    "product, the compiler's own": r"^triton_red.*mm.*permute",  # the permuted operand is the matrix
+    "product, a template": r"^triton_(tem|mm)",
+    "fused light work": r"^triton_",
+    "attention": r"flash|fmha|sdpa|cudnn",
     "product, a library's": r"gemm|gemv|nvjet|cutlass|cublas|splitk",
 }
 
 
 def kind_of(kernel: str) -> str:
-    """attention, a product, fused by the compiler, or an operation of its own."""
+    """attention, a product, fused light work, or one operation."""
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel, re.I)), "one operation")
 
 

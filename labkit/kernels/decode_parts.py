@@ -23,13 +23,12 @@ def request(source, tile, last, pos, lane, at):
     at: their place in shared memory. Of the last tile zeros from the position on; after it nothing."""
     if tile < last:
         for e in range(8):
-            ptx.cp_async_16(at + uint32(8 * ROW * e), source + int64(512 * e), int32(16))
+            ptx.cp_async_16_l2_128b(at + uint32(8 * ROW * e), source + int64(512 * e), int32(16))
     elif tile == last:
         old = int32(pos) - int32(uint32(TILE) * tile + (lane >> uint32(4)))  # keys from the lane's first on
         for e in range(8):
-            ptx.cp_async_16(
-                at + uint32(8 * ROW * e), source + int64(512 * e), int32(16) if int32(2 * e) < old else int32(0)
-            )
+            n = int32(16) if int32(2 * e) < old else int32(0)
+            ptx.cp_async_16_l2_128b(at + uint32(8 * ROW * e), source + int64(512 * e), n)
     ptx.cp_async_commit()
 
 

@@ -6,6 +6,7 @@ from labkit.ptx.emit import instruction, nothing
 
 __all__ = [
     "cp_async_16",
+    "cp_async_16_l2_128b",
     "cp_async_commit",
     "cp_async_wait",
     "fence_mbarrier_init",
@@ -30,6 +31,15 @@ cp_async_16 = instruction(
     target   uint32 (shared), source int64 (global), both aligned to 16 bytes
     nbytes   int32, 0 … 16: so many are read, the rest is filled with zeros; this is how an edge is guarded
     Compute capability 8.0. PTX manual: "Non-bulk copy: cp.async".
+    """,
+)  # fmt: skip
+
+cp_async_16_l2_128b = instruction(
+    "cp_async_16_l2_128b", "cp.async.cg.shared.global.L2::128B [$0], [$1], 16, $2;", None, "uint32", "int64", "int32",
+    since=(8, 0),
+    doc="""cp_async_16, and a hint: what is not in the L2 comes from memory in whole lines of 128 bytes.
+
+    PTX manual: "Non-bulk copy: cp.async", ".level::prefetch_size".
     """,
 )  # fmt: skip
 
