@@ -40,7 +40,7 @@ def decode_waterfall(rows: pd.DataFrame) -> CourseFigure:
         ax.text(end, y, f"  {row['us']:.0f} µs{change} · {kernels}", va="center", fontweight="bold")
     _floor(ax, floor, len(stages), f"floor: {floor:.0f} µs")
     ax.set_yticks(range(len(stages)), stages.index)
-    ax.set_xlim(0, 1.5 * us.max())
+    ax.set_xlim(0, 1.6 * us.max())
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("µs a layer (pale: what the move saved); batch 1, context 4,096, float16")
     return fig
@@ -66,7 +66,7 @@ def decode_variants(rows: pd.DataFrame) -> CourseFigure:
                 f"{row['token_launches']:.0f} kernels", va="center", fontweight="bold")  # fmt: skip
     _floor(ax, floor, len(shown), f"floor: {floor:.2f} ms")
     ax.set_yticks(range(len(shown)), shown.index)
-    ax.set_xlim(0, 1.9 * shown["ms"].max())
+    ax.set_xlim(0, 2.1 * shown["ms"].max())
     ax.grid(axis="y", visible=False)
     ax.set_xlabel(f"ms a token, {LAYERS} layers; batch 1, context 4,096, float16")
     return fig
