@@ -90,12 +90,12 @@ def test_the_style_is_ruffs(command):
     assert done.returncode == 0, done.stdout
 
 
-LAYERS = ("findings", "figures", "kernels", "ptx", "roofs")  # packages that are one layer each
+LAYERS = ("decoder", "findings", "figures", "kernels", "ptx", "roofs")  # packages that are one layer each
 
 
 def test_modules_are_small_and_import_one_way():
     order = "errors device cpu ptx traffic doctor clocks timing records progress checks experiment fingerprint autotune"
-    order += " kernels roofs tables findings plots rooflines pictures figures notebooks cli"
+    order += " kernels roofs tables findings decoder plots rooflines pictures figures notebooks cli"
     rank = {name: i for i, name in enumerate(order.split())}
     files = [*(ROOT / "labkit").glob("*.py"), *(p for d in LAYERS for p in (ROOT / "labkit" / d).glob("*.py"))]
     for path in files:

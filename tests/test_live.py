@@ -82,28 +82,31 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
     "08": {
         # nbval has the toy check run
         'print(f"error over 3 steps: {check_steps(separate):.1e}")': "",
-        "\non_gpu(select)": "",
+        "on_gpu(select)": "",
         "on_gpu(fused)": "",
+        "on_gpu(batched, batch=3)": "",
         # a small model, and kernels that a CPU runs and compiles fast
         "return lambda: graph.launch(stream)": (
-            "return lambda: run_in_turn(chain)\n\n\nmodel = Decoder(d=512, heads=4, kv_heads=1, head_dim=128, ffn=512)"
+            "return lambda: [launch() for launch in chain]\n\n\n"
+            "model = findings.Decoder(d=512, heads=4, kv_heads=1, head_dim=128, ffn=512)"
         ),
         "graph, stream = clocks.capture(lambda stream: [launch(stream) for launch in chain])": "",
         "ptx.prepare(kernel, grid, block, *arguments, shared=shared, early=True)": (
             "lambda stream=None: kernel[grid, block, 0, shared](*arguments)"
         ),
         "if shared > 48 << 10 and labkit.MACHINE.has_gpu:": "if False:",
-        "TUNED, SMALL = Tuning(2, 113 << 10, 512, 4, 512), ": "SMALL = TUNED = ",
-        "if tuning is TUNED:": "if tuning is None:",
-        "most=32": "most=2",
-        # attention is two launches there, and what is large or takes tensor cores is left out
-        "fused(layer, x, room, early), strict=True": "(lambda all: all[:1] + all[2:])(fused(layer, x, room, early))",
-        "zip(right, fused(layer, x, room), strict=True)": "{}",
-        "LARGER_CACHES = [(1, 32768), (16, 4096), (64, 4096)]": "LARGER_CACHES = []",
-        "on_gpu(batched, batch=3)": "",
         "start = ptx.prepare": (
             "start = lambda kernel, grid, block, *given: lambda stream=None: kernel[grid, block](*given)"
         ),
+        "TUNED, SMALL = Tuning(2, 113 << 10, 512, 4, 512), ": "SMALL = TUNED = ",
+        "if tuning is TUNED:": "if tuning is None:",
+        "decoder.as_many_layers(model)": "2",
+        # attention is two launches there; what takes tensor cores is left out
+        "decoder.kernel_rows(fused, early, *target())": (
+            "decoder.kernel_rows(lambda *a: (lambda c: [c[0], lambda *s: [c[1](*s), c[2](*s)], *c[3:]])(fused(*a)), "
+            "early, *target())"
+        ),
+        "LARGER_CACHES = [(1, 32768), (16, 4096), (64, 4096)]": "LARGER_CACHES = []",
     },
 }
 

@@ -8,7 +8,7 @@ import labkit  # isort: skip
 
 from labkit import findings, notebooks
 
-IDLE = ("-check", "predict", "exercise", "-count", "-table", "-run", "costs", "floors", "sizes")
+IDLE = ("-check", "predict", "exercise", "-count", "-table", "-run", "costs", "floors", "sizes", "reference")
 NEEDED = ("toy-check",)  # it defines the check itself
 FIRST = 0, 14, 37, 97  # the first key; a tile's last and the next one's first; the cache's last
 
@@ -17,7 +17,7 @@ def chapter() -> dict:
     """What chapter 08 defines of its layers; cells that check, count, compile or show are left out."""
     (path,) = notebooks.chapters(["08"])
     ids = [cell.id for cell in notebooks.read(path).cells if cell.cell_type == "code"]
-    wanted = [*ids[: ids.index("fused") + 1], "batch"]
+    wanted = [i for i in ids[: ids.index("fused") + 1] if i != "layer"] + ["batch", "batched"]
     return notebooks.namespace(path, [i for i in wanted if i in NEEDED or not any(word in i for word in IDLE)])
 
 

@@ -1,0 +1,76 @@
+"""Ways of taking one step: each is checked against float64, all are timed by one timer, the floor beside them."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+from numba import cuda
+
+from labkit import checks, experiment, timing
+from labkit.decoder.data import forget
+from labkit.decoder.layer import Room
+from labkit.decoder.reference import exact_token
+from labkit.findings.decode_least import memory_roof
+from labkit.traffic import Cost
+
+# run: takes one step; kernels: how many that launches; from_python: they are launched while the clock runs; note: flags
+Way = namedtuple("Way", "run kernels from_python note", defaults=("",))
+
+
+def run_chain(chain, stream=None) -> None:
+    """Launch one after the other."""
+    for launch in chain:
+        launch(stream)
+
+
+def checked_ways(makers, layers, x, room: Room, right) -> tuple[dict, dict]:
+    """Build each way, run it once on a poisoned result, compare; ways and errors by name."""
+    ways, errors = {}, {}
+    for name, make in makers.items():
+        try:
+            way = make(layers, x, room)
+            forget(layers, room)
+            room.out.copy_to_device(checks.poisoned(right.shape, np.float16))
+            way.run()
+        except experiment.Unavailable as missing:
+            print(f"{name}: {missing}")
+            continue
+        cuda.synchronize()
+        errors[name] = checks.assert_close(room.out.copy_to_host(), right, reduction=32, where=name)
+        ways[name] = way
+    return ways, errors
+
+
+def measured(ways, **options) -> dict:
+    """Timings by name: those that wait for Python without a head start, those that do not, queued ahead."""
+    timed = {}
+    for waits in (True, False):
+        fns = {name: way.run for name, way in ways.items() if way.from_python == waits}
+        if fns:
+            timed |= timing.measure_all(fns, queue_ahead=not waits, **options)
+    return timed
+
+
+def floor_row(cost: Cost, **sizes) -> dict:
+    """What these bytes take at the bandwidth that chapter 03 measured."""
+    ms = cost.bytes / memory_roof()[0] / 1e6
+    least = timing.Timing(np.array([ms]), np.zeros(1, bool), "events", "cold")
+    return experiment.row("floor", least, cost, launches=0, **sizes)
+
+
+def step_rows(makers, layers, x, room: Room) -> list[dict]:
+    """A row for each way of taking one step with these layers, and the floor's.
+
+    makers  name -> function of (layers, x, room) that returns a Way; one that raises Unavailable is named and left out
+    """
+    n = len(layers)
+    ways, errors = checked_ways(makers, layers, x, room, exact_token(layers, x, room))
+    cost = sum([room.of.least(room.batch, room.context)] * n)
+    sizes = {"batch": room.batch, "context": room.context, "layers": n}
+    rows = []
+    for name, timed in measured(ways, warmup=10, rep=60).items():
+        row = experiment.row(name, timed, cost, errors[name], launches=ways[name].kernels, **sizes)
+        row["flags"] = "; ".join(filter(None, [ways[name].note, row["flags"]]))
+        rows.append(row)
+    return [*rows, floor_row(cost, **sizes)]
