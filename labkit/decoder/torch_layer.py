@@ -6,7 +6,7 @@ import math
 
 from labkit import experiment
 from labkit.decoder.layer import HD, Room
-from labkit.decoder.reference import on_torch, tensors_of
+from labkit.decoder.exact import on_torch, tensors_of
 
 
 def grouped(F, q, keys, values):
