@@ -2,8 +2,8 @@
 
 from labkit.decoder.alone import attention_rows, kernel_rows
 from labkit.decoder.data import as_many_layers, filled, random_layer, random_x, shorter
-from labkit.decoder.layer import HD, Layer, Room, in_float64, parts_for, rope_table, separate_costs, toy_layer
 from labkit.decoder.exact import reference
+from labkit.decoder.layer import HD, Layer, Room, in_float64, parts_for, rope_table, separate_costs, toy_layer
 from labkit.decoder.torch_layer import torch_step
 from labkit.decoder.torch_ways import TorchWays, compiled_rows
 from labkit.decoder.ways import Way, run_chain, step_rows

@@ -10,8 +10,8 @@ from numba.types import float16
 
 from labkit import checks, device, experiment, ptx, timing
 from labkit.decoder.data import filled
-from labkit.decoder.layer import HD, Layer, Room, in_float64
 from labkit.decoder.exact import activated, attended, normed
+from labkit.decoder.layer import HD, Layer, Room, in_float64
 from labkit.decoder.ways import run_chain
 from labkit.findings.decode_least import Decoder
 from labkit.traffic import Cost

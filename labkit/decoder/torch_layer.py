@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from labkit import experiment
-from labkit.decoder.layer import HD, Room
 from labkit.decoder.exact import on_torch, tensors_of
+from labkit.decoder.layer import HD, Room
 
 
 def grouped(F, q, keys, values):

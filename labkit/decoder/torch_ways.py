@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from labkit import experiment, timing
-from labkit.decoder.layer import Room
 from labkit.decoder.exact import on_torch
+from labkit.decoder.layer import Room
 from labkit.decoder.torch_layer import ATTENTION, torch_inputs, torch_step
 from labkit.decoder.ways import Way
 from labkit.traffic import Cost

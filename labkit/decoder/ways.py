@@ -9,8 +9,8 @@ from numba import cuda
 
 from labkit import checks, experiment, timing
 from labkit.decoder.data import forget
-from labkit.decoder.layer import Room
 from labkit.decoder.exact import exact_token
+from labkit.decoder.layer import Room
 from labkit.findings.decode_least import memory_roof
 from labkit.traffic import Cost
 
