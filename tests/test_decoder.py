@@ -197,5 +197,5 @@ def test_a_place_chooses_and_compiles_once():
     for _ in range(2):
         assert found.once("attention", lambda: made.append(1) or "gqa") == "gqa"
     assert made == [1]
-    assert set(found.makers(False)) == {"torch-graph", "torch-compile-autotune"}
+    assert set(found.makers(False)) == {"torch-graph", "torch-compile-graph", "torch-compile-autotune"}
     assert set(found.makers(True)) == set(TORCH)

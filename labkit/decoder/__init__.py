@@ -1,7 +1,7 @@
 """Chapter 08's bench: a decoder layer's arrays and numbers, what is right, PyTorch's ways, and how a step is timed."""
 
 from labkit.decoder.alone import attention_rows, kernel_rows
-from labkit.decoder.data import as_many_layers, filled, random_layer, random_x, shorter
+from labkit.decoder.data import as_many_layers, filled, fits, random_layer, random_x, shorter
 from labkit.decoder.exact import reference
 from labkit.decoder.layer import HD, Layer, Room, in_float64, parts_for, rope_table, separate_costs, toy_layer
 from labkit.decoder.torch_layer import torch_step
@@ -18,6 +18,7 @@ __all__ = [
     "attention_rows",
     "compiled_rows",
     "filled",
+    "fits",
     "in_float64",
     "kernel_rows",
     "parts_for",

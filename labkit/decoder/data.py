@@ -72,6 +72,11 @@ def as_many_layers(of: Decoder, context: int = 4096, most: int = 32) -> int:
     return max(1, min(most, int(0.85 * device.MACHINE.memory_bytes) // one))
 
 
+def fits(nbytes: int) -> bool:
+    """Whether so much more fits into the GPU's memory, with a tenth to spare."""
+    return nbytes < 0.9 * cuda.current_context().get_memory_info().free
+
+
 @cuda.jit
 def blank_last(context, cache):
     """The last row of each head's cache ← NaN; a block a head, a thread a number."""

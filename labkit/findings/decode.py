@@ -6,7 +6,7 @@ import pandas as pd
 
 from labkit import device, records
 from labkit.errors import LabError
-from labkit.findings.decode_least import LAYERS, LLAMA_8B, launch_us, memory_roof, tokens_per_s
+from labkit.findings.decode_least import LAYERS, LLAMA_8B, launch_us, memory_roof, python_us, tokens_per_s
 from labkit.tables import of_one_source, text
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 OURS = ("numba-separate", "numba-fused", "numba-graph")
-TORCH = ("torch-eager", "torch-compile", "torch-compile-autotune", "torch-graph")
+TORCH = ("torch-eager", "torch-compile", "torch-compile-autotune", "torch-compile-graph", "torch-graph")
 STAGES = ("separate", "select", "fuse", "launch")
 PRODUCTS = ("qkv", "out", "gate-up", "down")
 NEEDED = {"numba-graph", "torch-eager", "torch-compile", "torch-graph"}
@@ -176,7 +176,7 @@ def decode_waterfall(stages: pd.DataFrame) -> str:
             "of the floor": 1 / found["times"],
         }
     )
-    how = {"kernels": "{:.1f}", "µs a layer": "{:.1f}", "saved": "{:.1f}", "tokens/s": "{:.0f}"}
+    how = {"kernels": "{:.0f}", "µs a layer": "{:.1f}", "saved": "{:.1f}", "tokens/s": "{:.0f}"}
     shown = text(table, **how, **{"of the floor": "{:.0%}"})
     return f"batch 1, context 4,096\n{shown}\n{found['source'].iloc[0]}"
 
@@ -187,13 +187,17 @@ def move_share(stages: pd.DataFrame, move: str) -> float:
     return float(100 * found.loc[move, "saved"] / (found.loc["separate", "us"] - found.loc["launch", "us"]))
 
 
-def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame) -> str:
-    """By stage: what its bytes take at the measured bandwidth, what its launches take, and what was measured."""
-    found, cost, (gbps, who) = decode_stage(stages), launch_us(launches), memory_roof(stages)
+def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame, arguments: dict[str, list[int]]) -> str:
+    """By stage: what its bytes take at the measured bandwidth, what its launches take, and what was measured.
+
+    arguments  stage -> the number of arguments of each launch of a layer: from Python each one costs (chapter 01)
+    """
+    found, (gbps, who) = decode_stage(stages), memory_roof(stages)
     found = found[found["variant"] != "floor"]
-    graph = found["variant"] == "launch"
+    graph, us_in_graph = found["variant"] == "launch", launch_us(launches)["graph"]
     by_bytes = 1e-3 * found["bytes"] / found["layers"] / gbps
-    by_launches = found["launches"] * graph.map({True: cost["graph"], False: cost["python"]})
+    python = found["variant"].map({name: python_us(launches, each) for name, each in arguments.items()})
+    by_launches = python.where(~graph, found["launches"] * us_in_graph)
     # Python launches while the GPU works, so that the longer of the two shows; a graph's gaps come on top
     predicted = (by_bytes + by_launches).where(graph, pd.concat([by_bytes, by_launches], axis=1).max(axis=1))
     table = pd.DataFrame(
@@ -204,13 +208,22 @@ def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame) -> str:
             "predicted µs": predicted,
             "measured µs": found["us"],
             "times": found["us"] / predicted,
+            "in a graph µs": found["variant"].map(_in_graphs(stages)),
         }
-    )
-    shown = text(table, **dict.fromkeys(table.columns[1:5], "{:.1f}"), times="{:.2f}×")
+    ).dropna(axis=1, how="all")
+    shown = text(table, **dict.fromkeys(table.columns[1:], "{:.1f}") | {"times": "{:.2f}×"})
+    least, most = python_us(launches, [0]), python_us(launches, [8])
     return (
-        f"a layer\n{shown}\nbytes over {gbps / 1e3:.2f} TB/s ({who}); "
-        f"a launch: {cost['python']:.1f} µs from Python, {cost['graph']:.2f} µs in a graph (chapter 01)"
+        f"a layer\n{shown}\nbytes over {gbps / 1e3:.2f} TB/s ({who}); a launch (chapter 01): from Python "
+        f"{least:.0f} µs without arguments to {most:.0f} µs with eight, in a graph {us_in_graph:.2f} µs"
     )
+
+
+def _in_graphs(stages: pd.DataFrame) -> dict[str, float]:
+    """µs a layer by stage, of what was captured as well: the GPU's time, without Python's."""
+    us = decode_at(stages).set_index("variant")["us"]
+    named = {"separate": "separate-graph", "select": "select-graph", "fuse": "fused-graph", "launch": "launch"}
+    return {stage: us[row] for stage, row in named.items() if row in us} if "separate-graph" in us else {}
 
 
 def kernel_shares(kernels: pd.DataFrame, batch: int = 1, context: int = 4096) -> pd.Series:

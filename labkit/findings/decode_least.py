@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from labkit import device, records
@@ -24,6 +25,7 @@ __all__ = [
     "pair_measured",
     "pair_saved_us",
     "pair_saving_us",
+    "python_us",
     "tokens_per_s",
 ]
 
@@ -87,6 +89,15 @@ def launch_us(launches: pd.DataFrame) -> dict[str, float]:
     return {"python": 1e3 * python, "graph": float(one_array(found).set_index("variant")["us"]["numba-graph"])}
 
 
+def python_us(launches: pd.DataFrame, arguments: list[int]) -> float:
+    """µs of launches from Python, one after the other, by their numbers of arguments, taken as arrays (chapter 01)."""
+    found = of_one_source(launches)
+    found = found[(found["variant"] == "numba") & found["kind"].isin(["none", "array"])].sort_values("args")
+    slope = found["median_ms"].diff().iloc[-1] / found["args"].diff().iloc[-1]  # beyond the most that was measured
+    beyond = slope * np.maximum(np.array(arguments) - found["args"].max(), 0)
+    return float(1e3 * (np.interp(arguments, found["args"], found["median_ms"]) + beyond).sum())
+
+
 def tokens_per_s(us_a_layer: float, batch: int = 1, layers: int = LAYERS) -> float:
     """Tokens a second of `batch` sequences, if a layer takes so many µs."""
     return 1e6 * batch / (layers * us_a_layer)
@@ -146,11 +157,12 @@ def pair_saved_us(rows: pd.DataFrame) -> float:
 
 
 def pair_measured(rows: pd.DataFrame) -> str:
-    """What so many pairs took in a graph, both ways."""
+    """What so many pairs took in a graph, both ways; and the additions alone, where they were measured."""
     found = of_one_source(rows)
-    us = {variant: 1e3 * value(found, "median_ms", variant=variant) for variant in ("apart", "one")}
+    us = {row.variant: 1e3 * row.median_ms for row in found.itertuples()}
+    alone = f"\nthe additions alone: {us['add']:.0f} µs" if "add" in us else ""
     return (
         f"{found['pairs'].iloc[0]} pairs in a graph: "
         f"two kernels each {us['apart']:.0f} µs, one each {us['one']:.0f} µs: "
-        f"{pair_saved_us(rows):.0f} µs saved\n{found['source'].iloc[0]}"
+        f"{pair_saved_us(rows):.0f} µs saved{alone}\n{found['source'].iloc[0]}"
     )

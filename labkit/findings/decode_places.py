@@ -47,9 +47,14 @@ def decode_map(rows: pd.DataFrame) -> str:
     table = found.assign(cell=cells).pivot(index="batch", columns="context", values="cell").reset_index()
     table.columns = ["batch", *(f"{c:,}" for c in table.columns[1:])]
     best = ", ".join(f"{v} in {n}" for v, n in found["torch"].value_counts().items())
+    rows = of_one_source(rows)
+    slow = rows[rows["flags"].astype(str).str.contains("clocks slowed")][["batch", "context"]].drop_duplicates()
+    slowed = ", ".join(f"{batch} × {context:,}" for batch, context in slow.itertuples(index=False))
     return (
         f"ours is so many times as fast; the faster one's part of the floor; by context\n{text(table)}\n"
-        f"the best of PyTorch's: {best}\n{of_one_source(rows)['source'].iloc[0]}"
+        f"the best of PyTorch's: {best}\n"
+        + (f"the GPU slowed its clocks (power): {slowed}\n" if slowed else "")
+        + rows["source"].iloc[0]
     )
 
 
@@ -66,7 +71,7 @@ def takeaways_08(rows: pd.DataFrame, stages: pd.DataFrame, kernels: pd.DataFrame
     places = decode_where(rows)
     won = places[places["gain"] >= 1]
     lost = places[places["gain"] < 1]
-    least = f"; the smallest batch that it wins: {lost['batch'].min()}" if len(lost) else ""
+    least = f"; the smallest batch at which PyTorch wins: {lost['batch'].min()}" if len(lost) else ""
     return numbered(
         f"One token reads {weights:.0f} MB of weights and {cache:.1f} MB of cache a layer: {floor:.0f} µs at the "
         f"least, {tokens_per_s(floor):.0f} tokens/s.",
