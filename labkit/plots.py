@@ -46,6 +46,7 @@ VARIANTS = {
     "torch-eager": (PURPLE, "^"),
     "torch-compile": (YELLOW, "D"),
     "torch-graph": (YELLOW, "P"),
+    "torch-compile-graph": (YELLOW, "X"),
     "triton": (GREEN, "D"),
     "event-pair": (VERMILLION, "v"),
     "batch": (ORANGE, "o"),
