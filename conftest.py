@@ -14,7 +14,7 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = os.environ["LABKIT_TESTS_ASKED"]
 import labkit  # before numba, whatever test comes first
 
 collect_ignore = ["notebooks/drafts"]  # chapters that wait for their records
-LONGEST = ("test_plots", "test_browser", "test_live", "test_cpu", "test_kept", "test_selection")
+LONGEST = ("test_plots", "test_browser", "test_decode", "test_live", "test_cpu", "test_kept", "test_selection")
 
 
 def pytest_xdist_auto_num_workers(config):
