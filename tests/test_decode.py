@@ -10,7 +10,8 @@ import labkit  # isort: skip
 from numba import cuda, float32
 from numba.types import float16
 
-from labkit import LabError, WrongAnswer, figures, findings, notebooks, records
+from labkit import LabError, WrongAnswer, figures, findings, notebooks, ptx, records
+from labkit.kernels import decode_attention
 
 SOURCE = "recorded: NVIDIA H200, driver 1, 2020-01-02"
 UNKNOWN = "measured here: Voodoo 2, driver 1, 1998-02-01"
@@ -324,6 +325,52 @@ def test_parts_that_are_not_rescaled_are_rejected():
         exec(cells[name], names)
     with pytest.raises(WrongAnswer):
         exec(cells["combine-check"], names)
+
+
+# --- what becomes of the fused kernels elsewhere
+
+
+compiles = pytest.mark.skipif(bool(ptx.compiler_trouble()), reason=ptx.compiler_trouble() or "it is here")
+GPUS = [(8, 0), (9, 0, "a")]
+MADE = {
+    "qkv": (4096, "with_norm", "keep", False, 6), "out": (4096, "as_it_is", "added", True, 6),
+    "gate-up": (4096, "with_norm", "gated", False, 6), "down": (14336, "as_it_is", "added", True, 5),
+}  # fmt: skip
+
+
+def halves(*shape):
+    return np.zeros(shape, np.float16)
+
+
+def stays_in_registers(kernel, arguments, cc):
+    made = ptx.compile_for(kernel, arguments, cc)
+    assert (made.local_bytes, made.spilled_bytes) == (0, 0)
+    assert not made.float64
+    return made
+
+
+@compiles
+@pytest.mark.parametrize("cc", GPUS)
+@pytest.mark.parametrize("name", MADE)
+def test_products_stay_in_registers_and_copy_ahead(layer, name, cc):
+    K, before, after, adds, depth = MADE[name]
+    kernel = layer["make_gemv"](K, layer[before], layer[after], adds, 2, depth)
+    row = halves(1, K)
+    made = stays_in_registers(kernel, (halves(2, K), row, row, halves(1, 8), halves(1, 8)), cc)
+    assert made.count("cp.async.cg") > 0
+    assert made.registers <= 128  # two blocks of 256 threads an SM
+    assert (made.count("griddepcontrol") > 0) == (cc >= (9, 0))
+
+
+@compiles
+@pytest.mark.parametrize("cc", GPUS)
+def test_attention_stays_in_registers(cc):
+    cache, q = halves(512, 128), halves(1, 48 * 128)
+    table, partial = np.zeros((64, 128), np.float32), np.zeros((32, 16 * 128), np.float32)
+    one, stats = np.zeros(8, np.int32), np.zeros((32, 32), np.float32)
+    arguments = q, table, one, cache, cache, partial, stats, one, halves(1, 4096)
+    made = stays_in_registers(decode_attention.make_attend(), arguments, cc)
+    assert made.count("mma.sync") > 0
 
 
 # --- findings
