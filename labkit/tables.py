@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit import device
+from labkit import device, records
 from labkit.errors import LabError
 
 
@@ -27,6 +27,15 @@ def value(rows: pd.DataFrame, column: str, **where) -> float:
 def of_one_source(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of the first source alone: a live time is never divided by another GPU's recorded one."""
     return rows[rows["source"] == rows["source"].iloc[0]]
+
+
+def or_recorded(rows: pd.DataFrame, whole: bool, experiment: str, why: str = "not every version was measured"):
+    """The rows, if they are `whole`; else the recorded ones of the experiment, and says why."""
+    if whole:
+        return rows
+    recorded = records.read(experiment)
+    print(f"{why}; shown: {recorded['source'].iloc[0]}")
+    return recorded
 
 
 def peaks(rows: pd.DataFrame) -> device.Gpu | None:

@@ -1,9 +1,9 @@
 """Chapter 08's bench: a decoder layer's arrays and numbers, what is right, PyTorch's ways, and how a step is timed."""
 
 from labkit.decoder.alone import attention_rows, kernel_rows
-from labkit.decoder.data import as_many_layers, filled, fits, random_layer, random_x, shorter
+from labkit.decoder.data import as_many_layers, fits, random_layer, random_x, shorter
 from labkit.decoder.exact import reference
-from labkit.decoder.layer import HD, Layer, Room, in_float64, parts_for, rope_table, separate_costs, toy_layer
+from labkit.decoder.layer import HD, Layer, Room, in_float64, rope_table, separate_costs, toy_layer
 from labkit.decoder.torch_layer import torch_step
 from labkit.decoder.torch_ways import TorchWays, compiled_rows
 from labkit.decoder.ways import Way, run_chain, step_rows
@@ -17,11 +17,9 @@ __all__ = [
     "as_many_layers",
     "attention_rows",
     "compiled_rows",
-    "filled",
     "fits",
     "in_float64",
     "kernel_rows",
-    "parts_for",
     "random_layer",
     "random_x",
     "reference",

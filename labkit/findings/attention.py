@@ -9,7 +9,7 @@ import pandas as pd
 from labkit import device, records
 from labkit.findings.attention_memory import memory_growth
 from labkit.findings.ladder import code_lines
-from labkit.tables import numbered, of_one_source, peaks, text, value
+from labkit.tables import numbered, of_one_source, or_recorded, peaks, text, value
 
 __all__ = [
     "attention_answer",
@@ -34,11 +34,7 @@ NEEDED = {"naive", "tiled", "mma", "wgmma", "torch-math", "torch-fa2", "torch-cu
 
 def attention_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, if the first source has every rung beside the library; else the recorded ones, and says so."""
-    if set(of_one_source(rows)["variant"]) >= NEEDED:
-        return rows
-    recorded = records.read("attention")
-    print(f"not every version was measured; shown: {recorded['source'].iloc[0]}")
-    return recorded
+    return or_recorded(rows, set(of_one_source(rows)["variant"]) >= NEEDED, "attention")
 
 
 def attention_at(rows: pd.DataFrame, few: bool = False, **where) -> pd.DataFrame:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from labkit import device, records
+from labkit import device
 from labkit.errors import LabError
-from labkit.findings.decode_least import LAYERS, LLAMA_8B, launch_us, memory_roof, python_us, tokens_per_s
-from labkit.tables import of_one_source, text
+from labkit.findings.decode_least import LAYERS, LLAMA_8B, graph_us, memory_roof, python_us, tokens_per_s
+from labkit.tables import of_one_source, or_recorded, text
 
 __all__ = [
     "best_of",
@@ -38,11 +38,8 @@ WANTED = {"floor": 0.85, "torch": 1.1, "kernel": 0.9}  # what the chapter set ou
 
 def decode_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, if the first source has ours beside PyTorch's; else the recorded ones, and says so."""
-    if set(decode_at(rows)["variant"]) >= NEEDED:
-        return rows
-    recorded = records.read("decode_step")
-    print(f"ours and PyTorch's were not both measured; shown: {recorded['source'].iloc[0]}")
-    return recorded
+    whole = set(decode_at(rows)["variant"]) >= NEEDED
+    return or_recorded(rows, whole, "decode_step", "ours and PyTorch's were not both measured")
 
 
 def decode_at(rows: pd.DataFrame, batch: int = 1, context: int = 4096) -> pd.DataFrame:
@@ -194,7 +191,7 @@ def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame, arguments: di
     """
     found, (gbps, who) = decode_stage(stages), memory_roof(stages)
     found = found[found["variant"] != "floor"]
-    graph, us_in_graph = found["variant"] == "launch", launch_us(launches)["graph"]
+    graph, us_in_graph = found["variant"] == "launch", graph_us(launches)
     by_bytes = 1e-3 * found["bytes"] / found["layers"] / gbps
     python = found["variant"].map({name: python_us(launches, each) for name, each in arguments.items()})
     by_launches = python.where(~graph, found["launches"] * us_in_graph)
@@ -222,8 +219,8 @@ def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame, arguments: di
 def _in_graphs(stages: pd.DataFrame) -> dict[str, float]:
     """µs a layer by stage, of what was captured as well: the GPU's time, without Python's."""
     us = decode_at(stages).set_index("variant")["us"]
-    named = {"separate": "separate-graph", "select": "select-graph", "fuse": "fused-graph", "launch": "launch"}
-    return {stage: us[row] for stage, row in named.items() if row in us} if "separate-graph" in us else {}
+    found = {stage: us[f"{stage}-graph"] for stage in STAGES if f"{stage}-graph" in us}
+    return found | {"launch": us["launch"]} if found else {}
 
 
 def kernel_shares(kernels: pd.DataFrame, batch: int = 1, context: int = 4096) -> pd.Series:

@@ -6,6 +6,7 @@ import re
 
 import pandas as pd
 
+from labkit.findings.fallbacks import plain_name
 from labkit.tables import of_one_source, text
 
 __all__ = ["compiled_kernels", "kind_of"]
@@ -24,14 +25,7 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, kernel, re.I)), "one operation")
 
 
-def _short(kernel: str, width: int) -> str:
-    """A kernel's name without return type, namespaces and template arguments."""
-    kernel = re.sub(r"^void cutlass::Kernel2?<(\w+).*", r"\1", kernel)  # its argument is what tells
-    name = re.sub(r"<.*", "", kernel.removeprefix("void ")).split("::")[-1].split("(")[0]
-    return name if len(name) <= width else f"{name[: width - 1]}…"
-
-
-def compiled_kernels(rows: pd.DataFrame, variant: str = "torch-compile", width: int = 64) -> str:
+def compiled_kernels(rows: pd.DataFrame, variant: str = "torch-compile") -> str:
     """The kernels of a layer of one of PyTorch's variants: kind, name, how often, µs; and all variants by kind."""
     found = of_one_source(rows)
     found = found.assign(kind=found["kernel"].map(kind_of), us=1e3 * found["median_ms"] * found["times"])
@@ -42,7 +36,7 @@ def compiled_kernels(rows: pd.DataFrame, variant: str = "torch-compile", width: 
             "kind": here["kind"],
             "a layer": here["times"],
             "µs": here["us"],
-            f"kernel of {variant}": here["kernel"].map(lambda name: _short(name, width)),
+            f"kernel of {variant}": here["kernel"].map(plain_name),
         }
     )
     counted = text(by_kind.reset_index(), **dict.fromkeys(by_kind.columns, "{:.2g}"))

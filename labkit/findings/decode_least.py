@@ -19,12 +19,11 @@ __all__ = [
     "Decoder",
     "decode_budget",
     "decode_floors",
-    "launch_us",
+    "graph_us",
     "memory_roof",
     "pair_gain",
     "pair_measured",
     "pair_saved_us",
-    "pair_saving_us",
     "python_us",
     "tokens_per_s",
 ]
@@ -82,11 +81,9 @@ def memory_roof(rows: pd.DataFrame | None = None) -> tuple[float, str]:
     return (gpu.bandwidth_gbps, "data sheet") if gpu else (float(rows["gbps"].max()), "best measured")
 
 
-def launch_us(launches: pd.DataFrame) -> dict[str, float]:
-    """µs of one launch: from Python with four arrays, and from a graph (chapter 01)."""
-    found = of_one_source(launches)
-    python = value(found, "median_ms", variant="numba", kind="array", args=4)
-    return {"python": 1e3 * python, "graph": float(one_array(found).set_index("variant")["us"]["numba-graph"])}
+def graph_us(launches: pd.DataFrame) -> float:
+    """µs of one launch in a graph (chapter 01)."""
+    return float(one_array(of_one_source(launches)).set_index("variant")["us"]["numba-graph"])
 
 
 def python_us(launches: pd.DataFrame, arguments: list[int]) -> float:
@@ -133,20 +130,13 @@ def decode_floors(batches=(1, 8, 64), contexts=(512, 4096, 32768), of: Decoder =
     return f"a layer; tokens/s of {LAYERS} of them\n{shown}\nbytes over {gbps / 1e3:.2f} TB/s ({who})"
 
 
-def pair_saving_us(apart: Cost, one: Cost, launches: pd.DataFrame, pairs: int = 2 * LAYERS) -> float:
-    """The µs that a token with so many pairs of kernels saves in a graph, if each becomes one: launches and bytes."""
-    fewer, saved = apart.launches - one.launches, apart.bytes - one.bytes
-    return pairs * (fewer * launch_us(launches)["graph"] + 1e-3 * saved / memory_roof()[0])
-
-
 def pair_gain(apart: Cost, one: Cost, launches: pd.DataFrame, pairs: int = 2 * LAYERS) -> str:
-    """The same in words, launches and bytes apart."""
-    fewer, saved = apart.launches - one.launches, apart.bytes - one.bytes
-    by_launches = pairs * fewer * launch_us(launches)["graph"]
+    """What a token with so many pairs of kernels saves in a graph by launches and by bytes, if each becomes one."""
+    fewer, saved = pairs * (apart.launches - one.launches), pairs * (apart.bytes - one.bytes)
     return (
         f"a pair: {apart.launches} launches → {one.launches}, {apart.bytes:,} bytes → {one.bytes:,}\n"
-        f"{pairs} pairs a token: {pairs * fewer} launches less, {by_launches:.0f} µs in a graph; "
-        f"{pairs * saved / 1e6:.2f} MB less, {pair_saving_us(apart, one, launches, pairs) - by_launches:.2f} µs"
+        f"{pairs} pairs a token: {fewer} launches less, {fewer * graph_us(launches):.0f} µs in a graph; "
+        f"{saved / 1e6:.2f} MB less, {1e-3 * saved / memory_roof()[0]:.2f} µs"
     )
 
 

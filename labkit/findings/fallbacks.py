@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from labkit import checks, device, progress, ptx, records
+from labkit import checks, device, progress, ptx
 from labkit.checks import WrongAnswer
 from labkit.findings import listings
 from labkit.ptx.compiled import function_of
-from labkit.tables import of_one_source, peaks, text, value
+from labkit.tables import of_one_source, or_recorded, peaks, text, value
 
 __all__ = [
     "check_float32",
@@ -28,6 +28,7 @@ __all__ = [
     "hidden_time",
     "loud",
     "named_kernels",
+    "plain_name",
     "slowdown",
 ]
 
@@ -37,12 +38,12 @@ NEEDED = 6  # fallbacks for which the findings are worth telling
 
 def named_kernels(kernels: list[str], most: int = 3) -> str:
     """Kernels by their plain names, each with its number, in the order in which they ran: 2 × elementwise_kernel."""
-    counts = Counter(map(_plain, kernels))
+    counts = Counter(map(plain_name, kernels))
     told = [f"{n} × {name}" if n > 1 else name for name, n in counts.items()]
     return "; ".join([*told[:most], *([f"{len(told) - most} more"] if len(told) > most else [])])
 
 
-def _plain(kernel: str) -> str:
+def plain_name(kernel: str) -> str:
     """void at::native::elementwise_kernel<128, …>(…) is elementwise_kernel."""
     name = re.sub(r"\[abi:.*|\(.*", "", kernel.removeprefix("void ").replace("(anonymous namespace)::", ""))
     head, _, inside = name.partition("<")
@@ -54,11 +55,8 @@ def _plain(kernel: str) -> str:
 
 def fallback_rows(lab: pd.DataFrame) -> pd.DataFrame:
     """The rows, if most fallbacks were measured; else the recorded ones, and says so."""
-    if len(lab) and of_one_source(lab)["fallback"].nunique() >= NEEDED:
-        return lab
-    recorded = records.read("fallbacks")
-    print(f"too few were measured; shown: {recorded['source'].iloc[0]}")
-    return recorded
+    whole = bool(len(lab)) and of_one_source(lab)["fallback"].nunique() >= NEEDED
+    return or_recorded(lab, whole, "fallbacks", "too few were measured")
 
 
 def names(lab: pd.DataFrame) -> list[str]:

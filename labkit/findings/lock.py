@@ -9,11 +9,11 @@ from concurrent.futures import Future
 
 import pandas as pd
 
-from labkit import device, ptx, records
+from labkit import device, ptx
 from labkit.errors import LabError
 from labkit.findings import listings
 from labkit.ptx.compiled import function_of
-from labkit.tables import numbered, of_one_source, text, value
+from labkit.tables import numbered, of_one_source, or_recorded, text, value
 
 __all__ = [
     "arithmetic",
@@ -208,11 +208,7 @@ def loads_table(loads: pd.DataFrame) -> str:
 
 def lock_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, if the first source has every version; else the recorded ones, and says so."""
-    if len(rows) and set(of_one_source(rows)["variant"]) >= NEEDED:
-        return rows
-    recorded = records.read("hardware_lock")
-    print(f"not every version was measured; shown: {recorded['source'].iloc[0]}")
-    return recorded
+    return or_recorded(rows, bool(len(rows)) and set(of_one_source(rows)["variant"]) >= NEEDED, "hardware_lock")
 
 
 def cases(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

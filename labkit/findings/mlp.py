@@ -6,7 +6,7 @@ import pandas as pd
 
 from labkit import device, records
 from labkit.findings.roofline import sheet
-from labkit.tables import numbered, of_one_source, peaks, power, text, value
+from labkit.tables import numbered, of_one_source, or_recorded, peaks, power, text, value
 from labkit.traffic import Cost, predict_ms
 
 __all__ = [
@@ -86,11 +86,8 @@ def epilogue_table(apart: dict[str, Cost], one: dict[str, Cost]) -> str:
 
 def mlp_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows, if the first source has our kernel beside the library; else the recorded ones, and says so."""
-    if {"fused", "cublas", "cublas-lt"} <= set(block_rows(rows, width=64, layers=4)["variant"]):
-        return rows
-    recorded = records.read("fused_mlp")
-    print(f"the fused kernel and the library were not both measured; shown: {recorded['source'].iloc[0]}")
-    return recorded
+    whole = {"fused", "cublas", "cublas-lt"} <= set(block_rows(rows, width=64, layers=4)["variant"])
+    return or_recorded(rows, whole, "fused_mlp", "the fused kernel and the library were not both measured")
 
 
 def block_rows(rows: pd.DataFrame, **where) -> pd.DataFrame:
