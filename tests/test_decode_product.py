@@ -1,6 +1,8 @@
 """Chapter 08's product for a few rows of x and its norm: emulated without a GPU, compiled for two, run on one."""
 
 import math
+import pathlib
+import types
 
 import emulated_warps as emulated
 import numpy as np
@@ -71,6 +73,14 @@ def emulate(module, name, m, K, batch, late=True, **options):
     return float(np.abs(out - right).max())
 
 
+CASES = [  # hook, rows of w, K, batch, late copies, options
+    ("added", 33, 520, 17, True, {"tiles": 2, "rows": 4, "depth": 2, "pieces": 1}),
+    ("added", 15, 40, 3, False, {"rows": 1, "depth": 1}),
+    ("keep", 35, 328, 2, True, {"depth": 1, "pieces": 1}),
+    ("keep", 19, 1032, 9, True, {"tiles": 2, "rows": 1, "depth": 3, "pieces": 1}),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "m", "K", "batch", "late", "options"),
     [
@@ -79,10 +89,48 @@ def emulate(module, name, m, K, batch, late=True, **options):
         ("gated", 16, 264, 9, True, {"tiles": 2, "rows": 1, "depth": 2, "pieces": 1}),
         ("added", 33, 520, 17, True, {"tiles": 2, "rows": 4, "depth": 1, "pieces": 1}),
         ("keep", 35, 328, 2, False, {"rows": 2, "depth": 3, "pieces": 1}),
+        *CASES,
     ],
 )
 def test_products_are_right(name, m, K, batch, late, options):
     assert emulate(decode_product, name, m, K, batch, late, **options) < 5e-3
+
+
+WRONG = {  # what stands in the module -> what a mistake makes of it
+    "it does not wait for the oldest step": ("ptx.cp_async_wait(depth - 1), ptx", "ptx.cp_async_wait(depth), ptx"),
+    "no barrier before a warp's sums are read": ("        cuda.syncthreads()  # without it: a warp's", "        #"),
+    "it does not wait for the kernel before": ("        ptx.wait_for_previous()  # without it: x", "        #"),
+    "columns past K": (
+        "one, other = (ones, others) if inside else (uint32(0), uint32(0))",
+        "one, other = ones, others",
+    ),
+    "rows past the matrix": ("eighths(pair, uint32(m - half)), eighths(b", "eighths(pair, half), eighths(b"),
+    "operands of a in a wrong order": ("add(a, 8 * r + 2, b2, b3", "add(a, 8 * r + 2, b0, b1"),
+    "the other row of the pair": ("uint32(RING * i + 64)", "uint32(RING * i + 32)"),
+    "rows of x that are none": (
+        "pair < half and b < batch:\n                p, q",
+        "pair < half:\n                p, q",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # a wrong kernel overflows and divides by zero
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_product_is_rejected(mistake):
+    right, wrong = WRONG[mistake]
+    source = pathlib.Path(decode_product.__file__).read_text(encoding="utf-8")
+    assert right in source
+    made = types.ModuleType("wrong")
+    exec(compile(source.replace(right, wrong), "wrong", "exec"), made.__dict__)
+
+    def accepted(case):
+        name, m, K, batch, late, options = case
+        try:
+            return emulate(made, name, m, K, batch, late, **options) < 5e-3
+        except (AssertionError, IndexError):
+            return False
+
+    assert not all(map(accepted, CASES))
 
 
 @pytest.mark.parametrize(("batch", "d"), [(2, 8), (1, 520), (1, 4096), (1, 4616)])
@@ -124,7 +172,7 @@ def test_products_stay_in_registers(tiles, cc):
     found = ptx.compile_for(make_few(4096, added, True, tiles), [half] * 5, cc)
     assert (found.local_bytes, found.spilled_bytes, found.float64) == (0, 0, 0)
     assert found.registers <= (128 if cc[0] == 9 else 255)
-    assert found.count("mma.sync") % (2 * 2 * tiles) == 0
+    assert found.count("mma.sync") >= 2 * 2 * tiles  # rows 2; two products of 16 columns a piece
 
 
 @compiles
@@ -148,7 +196,7 @@ def test_products_on_a_gpu(name, m, K):
             kernel = make_few(K, HOOKS[name], name == "added", tiles, rows)
             run = ptx.prepare(kernel, few_grid(kernel, m, batch), 256, w, x, x, residual, out, shared=kernel.shared)
             run()
-            labkit.assert_close(out.copy_to_host(), right, reduction=K, where=f"batch {batch}, rows {rows}")
+            labkit.checks.assert_close(out.copy_to_host(), right, reduction=K, where=f"batch {batch}, rows {rows}")
 
 
 @pytest.mark.gpu
@@ -161,4 +209,4 @@ def test_norms_on_a_gpu(batch, d):
     ptx.prepare(early_norm, batch, 256, cuda.to_device(x), cuda.to_device(norm), out)()
     wide = x.astype(np.float64)
     right = norm * wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5)
-    labkit.assert_close(out.copy_to_host(), right, reduction=d)
+    labkit.checks.assert_close(out.copy_to_host(), right, reduction=d)
