@@ -5,13 +5,14 @@ import sys
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import labkit  # noqa: F401  # isort: skip
 from numba import cuda
 
 from labkit import WrongAnswer, decoder, device, experiment, findings, timing
-from labkit.decoder import alone, data, exact, layer, torch_ways, ways
+from labkit.decoder import alone, data, exact, layer, products, torch_ways, ways
 from labkit.findings.decode import TORCH
 
 OF = findings.Decoder(d=24, heads=4, kv_heads=2, head_dim=128, ffn=16)
@@ -145,6 +146,49 @@ def test_a_way_that_is_wrong_is_not_timed(step, mistake):
     wrong = {"nothing": np.full(right.shape, np.nan), "wrong": right * 1.1}[mistake].astype(np.float16)
     with pytest.raises(WrongAnswer, match="ours"):
         decoder.step_rows({"ours": lambda layers, x, room: way_of(wrong, room)}, [None], None, room)
+
+
+def by_numpy(wrong=""):
+    """A way of product_rows that computes with NumPy; `wrong` names a product that it gets wrong."""
+
+    def make(layers, x, room):
+        def run():
+            for w in layers:
+                w = {name: getattr(w, name).copy_to_host().astype(np.float64) for name in products.MATRICES}
+                for name in products.MATRICES:  # each needs what the one before it left
+                    right = products.exact_products(w, x, room)[name] * (1.1 if name == wrong else 1)
+                    products.left_in(room)[name].copy_to_device(right.astype(np.float16))
+
+        return ways.Way(run, 4 * len(layers), False, "by NumPy")
+
+    return make
+
+
+@pytest.fixture
+def few_layers():
+    return [decoder.Layer(*map(cuda.to_device, decoder.toy_layer(RNG, OF, 1, 1))) for _ in range(2)]
+
+
+def test_products_are_checked_timed_and_beside_the_weights_floor(step, few_layers, capsys):
+    rows = decoder.product_rows({"ours": by_numpy()}, OF, few_layers, (1, 3))
+    assert [(row["variant"], row["batch"]) for row in rows] == [("ours", 1), ("floor", 1), ("ours", 3), ("floor", 3)]
+    weights = sum(OF.weights.values()) - OF.weights["norms"]
+    assert {row["bytes"] for row in rows} == {2 * weights}
+    assert rows[2]["flops"] == 2 * 2 * 3 * weights // 2
+    assert rows[0]["launches"] == 8
+    assert rows[0]["error"] < 1e-3
+    assert "cublas: " in capsys.readouterr().out
+    table = findings.decode_products_table(
+        pd.DataFrame(rows).assign(source="measured here: NVIDIA H200, driver 1, 2026-01-01")
+    )
+    assert [line.split()[0] for line in table.splitlines()[1:4]] == ["batch", "1", "3"]
+    assert "ours: by NumPy" in table
+
+
+@pytest.mark.parametrize("name", products.MATRICES)
+def test_a_wrong_product_is_not_timed(step, few_layers, name):
+    with pytest.raises(WrongAnswer, match=name):
+        decoder.product_rows({"ours": by_numpy(wrong=name)}, OF, few_layers, (2,))
 
 
 def test_halves_and_reads_cover_an_array(monkeypatch):

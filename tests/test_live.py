@@ -109,6 +109,9 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
             "early, *target())"
         ),
         "LARGER_CACHES = [(1, 32768), (16, 4096), (64, 4096)]": "LARGER_CACHES = []",
+        'by_batch = labkit.live_or_recorded("decode_products", product_rows)': (
+            'by_batch = labkit.read("decode_products")'
+        ),
     },
 }
 

@@ -4,12 +4,15 @@ compute-sanitizer --tool memcheck python tools/sanitize_decode.py
 compute-sanitizer --tool racecheck python tools/sanitize_decode.py
 """
 
+import functools
+
 import labkit  # isort: skip
 
 from labkit import findings, notebooks
 
 IDLE = ("-check", "predict", "exercise", "-count", "-table", "-run", "costs", "floors", "sizes", "reference")
 NEEDED = ("toy-check",)  # it defines the check itself
+BATCHED = ["batch", "batch-wide", "products-lock", "products", "batched"]
 FIRST = 0, 14, 37, 97  # the first key; a tile's last and the next one's first; the cache's last
 
 
@@ -17,7 +20,7 @@ def chapter() -> dict:
     """What chapter 08 defines of its layers; cells that check, count, compile or show are left out."""
     (path,) = notebooks.chapters(["08"])
     ids = [cell.id for cell in notebooks.read(path).cells if cell.cell_type == "code"]
-    wanted = [i for i in ids[: ids.index("fused") + 1] if i != "layer"] + ["batch", "batched"]
+    wanted = [i for i in ids[: ids.index("fused") + 1] if i != "layer"] + BATCHED
     return notebooks.namespace(path, [i for i in wanted if i in NEEDED or not any(word in i for word in IDLE)])
 
 
@@ -27,11 +30,14 @@ def main() -> None:
         raise SystemExit(f"compute-sanitizer watches a real GPU; there is none ({labkit.MACHINE.reason})")
     names = chapter()
     sizes = names["TOY"], findings.Decoder(d=104, heads=8, kv_heads=2, head_dim=128, ffn=72)
-    for version, batches in {"separate": (1, 2), "select": (1, 2), "fused": (1, 2), "batched": (2, 9)}.items():
+    builds = {version: (names[version], (1, 2)) for version in ("separate", "select", "fused")}
+    for name, rows in names["ROWS"].items():
+        builds[f"batched, {name}"] = functools.partial(names["batched"], rows=rows), (2, 9)
+    for version, (build, batches) in builds.items():
         for of in sizes:
             for batch in batches:
                 for first in FIRST:
-                    error = names["check_steps"](names[version], of, batch, context=100, first=first)
+                    error = names["check_steps"](build, of, batch, context=100, first=first)
                     print(f"{version}, d {of.d}, batch {batch}, from {first}: error {error:.1e}", flush=True)
 
 

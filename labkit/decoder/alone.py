@@ -9,7 +9,7 @@ from numba import cuda, uint32
 from numba.types import float16
 
 from labkit import checks, device, experiment, ptx, timing
-from labkit.decoder.data import filled
+from labkit.decoder.data import filled, on_host
 from labkit.decoder.exact import activated, attended, normed
 from labkit.decoder.layer import HD, Layer, Room, in_float64
 from labkit.decoder.ways import run_chain
@@ -50,11 +50,6 @@ def reads(start, of_two, out):
 def halves(w):
     """The upper and the lower half of a matrix."""
     return w[: len(w) // 2], w[len(w) // 2 :]
-
-
-def on_host(x) -> np.ndarray:
-    """A device array as float64."""
-    return x.copy_to_host().astype(np.float64)
 
 
 def kernel_errors(build, layer: Layer, x, room: Room) -> dict[str, float]:

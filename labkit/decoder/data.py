@@ -43,6 +43,11 @@ def filled(seed: int, shape, scale: float = 1.0, middle: float = 0.0):
     return out.reshape(shape)
 
 
+def on_host(x) -> np.ndarray:
+    """A device array as float64."""
+    return x.copy_to_host().astype(np.float64)
+
+
 def random_layer(of: Decoder, number: int, batch: int, context: int) -> Layer:
     """A layer of random numbers on the GPU; products keep the size of what goes in."""
     shapes = layer_shapes(of, batch, context)

@@ -35,10 +35,15 @@ def attended(qkv, keys, values, of: Decoder, pos: int, table) -> np.ndarray:
     return (p / p.sum(-1, keepdims=True) @ values).reshape(n, -1)
 
 
+def gated(both: np.ndarray) -> np.ndarray:
+    """silu(gate) · up; both: the gates, then the ups, of each row."""
+    gate, up = np.split(both, 2, 1)
+    return gate / (1 + np.exp(-gate)) * up
+
+
 def activated(x: np.ndarray, layer: Layer) -> np.ndarray:
     """silu(gate) · up of the normed x."""
-    gate, up = np.split(normed(x, layer.norm2) @ layer.gate_up.T, 2, 1)
-    return gate / (1 + np.exp(-gate)) * up
+    return gated(normed(x, layer.norm2) @ layer.gate_up.T)
 
 
 def reference(layer: Layer, x: np.ndarray, of: Decoder, pos: int, table: np.ndarray) -> np.ndarray:

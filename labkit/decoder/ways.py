@@ -59,6 +59,16 @@ def floor_row(cost: Cost, **sizes) -> dict:
     return experiment.row("floor", least, cost, launches=0, **sizes)
 
 
+def timed_rows(ways, errors, cost: Cost, **sizes) -> list[dict]:
+    """A row for each way, and the floor's."""
+    rows = []
+    for name, timed in measured(ways, warmup=10, rep=60).items():
+        row = experiment.row(name, timed, cost, errors[name], launches=ways[name].kernels, **sizes)
+        row["flags"] = "; ".join(filter(None, [ways[name].note, row["flags"]]))
+        rows.append(row)
+    return [*rows, floor_row(cost, **sizes)]
+
+
 def step_rows(makers, layers, x, room: Room) -> list[dict]:
     """A row for each way of taking one step with these layers, and the floor's.
 
@@ -67,10 +77,4 @@ def step_rows(makers, layers, x, room: Room) -> list[dict]:
     n = len(layers)
     ways, errors = checked_ways(makers, layers, x, room, exact_token(layers, x, room))
     cost = sum([room.of.least(room.batch, room.context)] * n)
-    sizes = {"batch": room.batch, "context": room.context, "layers": n}
-    rows = []
-    for name, timed in measured(ways, warmup=10, rep=60).items():
-        row = experiment.row(name, timed, cost, errors[name], launches=ways[name].kernels, **sizes)
-        row["flags"] = "; ".join(filter(None, [ways[name].note, row["flags"]]))
-        rows.append(row)
-    return [*rows, floor_row(cost, **sizes)]
+    return timed_rows(ways, errors, cost, batch=room.batch, context=room.context, layers=n)

@@ -11,6 +11,7 @@ from labkit.findings.decode import *  # noqa: F403
 from labkit.findings.decode_compiled import *  # noqa: F403
 from labkit.findings.decode_least import *  # noqa: F403
 from labkit.findings.decode_places import *  # noqa: F403
+from labkit.findings.decode_products import *  # noqa: F403
 from labkit.findings.fallbacks import *  # noqa: F403
 from labkit.findings.fusion import *  # noqa: F403
 from labkit.findings.ladder import *  # noqa: F403
@@ -26,4 +27,5 @@ __all__ += [*fusion.__all__, *ladder.__all__, *launch.__all__, *roofline.__all__
 __all__ += mlp.__all__  # noqa: F405
 __all__ += [*attention.__all__, *attention_memory.__all__, *attention_steps.__all__]  # noqa: F405
 __all__ += [*decode.__all__, *decode_compiled.__all__, *decode_least.__all__, *decode_places.__all__]  # noqa: F405
+__all__ += decode_products.__all__  # noqa: F405
 __all__ += [*fallbacks.__all__, *lock.__all__]  # noqa: F405

@@ -15,6 +15,7 @@ __all__ = [
     "mbarrier_expect",
     "mbarrier_init",
     "mbarrier_wait",
+    "prefetch_map",
     "tma_load_2d",
     "tma_load_3d",
     "tma_store_2d",
@@ -127,6 +128,14 @@ tma_load_2d = instruction(
     column, row  int32: the box's first element
     barrier  uint32 (shared): the mbarrier that counts the box's bytes
     Compute capability 9.0. PTX manual: "cp.async.bulk.tensor".
+    """,
+)  # fmt: skip
+
+prefetch_map = instruction(
+    "prefetch_map", "prefetch.tensormap [$0];", None, "int64", since=(9, 0),
+    doc="""Have a tensor map brought to where the copy engine reads it, before the first copy asks for it.
+
+    map  int64: its address. Compute capability 9.0. PTX manual: "prefetch, prefetchu".
     """,
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ __all__ = [
     "max_f32",
     "max_nan_f32",
     "pack_half2",
+    "same",
     "st_global_b32",
     "st_global_v2_b32",
     "st_global_v4_b32",
@@ -43,6 +44,14 @@ exp2 = instruction(
     doc="""2 to the power of a float32, by the special function unit (about 2 ulp; tiny results become 0).
 
     PTX manual: "Floating Point Instructions: ex2".
+    """,
+)  # fmt: skip
+
+same = instruction(
+    "same", "mov.b32 $0, $1;", "int32", "int32", plain=lambda n: n,
+    doc="""An int32 of which the compiler knows nothing: a loop that counts with it is not unrolled.
+
+    PTX manual: "Data Movement and Conversion Instructions: mov".
     """,
 )  # fmt: skip
 

@@ -17,6 +17,10 @@ __all__ = [
     "spread",
     "wgmma_commit",
     "wgmma_fence",
+    "wgmma_m64n8k16",
+    "wgmma_m64n16k16",
+    "wgmma_m64n32k16",
+    "wgmma_m64n64k16",
     "wgmma_m64n64k16_ra_bn",
     "wgmma_m64n128k16",
     "wgmma_m64n128k16_bn",
@@ -29,6 +33,9 @@ __all__ = [
     "wgmma_wait",
     "wgmma_wait_1",
     "wgmma_wait_older",
+    "zeros_4",
+    "zeros_8",
+    "zeros_16",
     "zeros_32",
     "zeros_64",
     "zeros_128",
@@ -170,6 +177,7 @@ def _gather(count: int):
     return emit.typed(f"gather_{count}", 1, lambda array: types.UniTuple(types.float32, count)(array), codegen, doc)
 
 
+wgmma_m64n8k16, wgmma_m64n16k16, wgmma_m64n32k16, wgmma_m64n64k16 = map(_wgmma, (8, 16, 32, 64))
 wgmma_m64n256k16 = _wgmma(256)
 wgmma_m64n128k16 = _wgmma(128)
 wgmma_m64n256k16_bn = _wgmma(256, transposed=True)
@@ -186,7 +194,7 @@ wgmma_wait_older = emit.typed(
     "wgmma_wait_older", 1, lambda acc: acc(acc), _wait(1),
     "Wait for all wgmma but the newest group; returns the accumulators of an older one, now readable.",
 )  # fmt: skip
-zeros_128, zeros_64, zeros_32 = map(_zeros, (128, 64, 32))
+zeros_128, zeros_64, zeros_32, zeros_16, zeros_8, zeros_4 = map(_zeros, (128, 64, 32, 16, 8, 4))
 gather_64, gather_32 = map(_gather, (64, 32))
 spread = emit.typed(
     "spread", 2, lambda acc, array: types.void(acc, array), _spread, "Accumulators into a local array, to loop over."

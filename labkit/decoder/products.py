@@ -1,0 +1,104 @@
+"""A layer's four products for more than one row, alone: ours beside those that PyTorch takes from cuBLAS."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import cuda
+
+from labkit import checks, experiment
+from labkit.decoder.data import filled, on_host, random_x
+from labkit.decoder.exact import gated, on_torch, tensors_of
+from labkit.decoder.layer import Room
+from labkit.decoder.torch_ways import captured
+from labkit.decoder.ways import Way, timed_rows
+from labkit.findings.decode_least import Decoder
+from labkit.traffic import Cost
+
+MATRICES = ("qkv", "out", "gate_up", "down")
+
+
+def prepared(of: Decoder, batch: int) -> tuple:
+    """x, and a Room whose h and a are random: what the products are given."""
+    room = Room(of, batch, 1, cuda.to_device)
+    for seed, name in enumerate(("h", "a", "act")):
+        setattr(room, name, filled(seed, getattr(room, name).shape))
+    return random_x(of, batch), room
+
+
+def exact_products(w: dict, x, room: Room) -> dict[str, np.ndarray]:
+    """What qkv, out, gate_up (with SiLU · up) and down leave, given what stands in the room; w: float64, by name."""
+    h, a, x1, act = (on_host(y) for y in (room.h, room.a, room.x1, room.act))
+    return {
+        "qkv": h @ w["qkv"].T,
+        "out": on_host(x) + a @ w["out"].T,
+        "gate_up": gated(h @ w["gate_up"].T),
+        "down": x1 + act @ w["down"].T,
+    }
+
+
+def left_in(room: Room) -> dict:
+    """Where ours leave their results."""
+    return dict(zip(MATRICES, (room.qkv, room.x1, room.act, room.out), strict=True))
+
+
+def cublas(layers, x, room: Room) -> tuple[Way, dict]:
+    """PyTorch's: a Way, and where it leaves its results. Gates and ups stay as they are: cuBLAS has no SiLU · up."""
+    torch = experiment.need("torch")
+    weights = [tensors_of(torch, layer) for layer in layers]
+    left = left_in(room) | {"gate_up": cuda.device_array((room.batch, 2 * room.of.ffn), np.float16)}
+    qkv, x1, both, out = (on_torch(torch, y) for y in left.values())
+    x, h, a, act = (on_torch(torch, y) for y in (x, room.h, room.a, room.act))
+
+    def call():
+        for w in weights:
+            torch.mm(h, w.qkv.T, out=qkv)
+            torch.addmm(x, a, w.out.T, out=x1)
+            torch.mm(h, w.gate_up.T, out=both)
+            torch.addmm(x1, act, w.down.T, out=out)
+
+    return Way(captured(torch, call).replay, 4 * len(layers), False, "one graph, without SiLU · up"), left
+
+
+def checked(make, layers, x, room: Room, w: dict) -> tuple[Way, float]:
+    """A way, run once on poisoned results, and the largest error of its four products."""
+    way, left = make(layers, x, room)
+    for y in left.values():
+        y.copy_to_device(checks.poisoned(y.shape, np.float16))
+    way.run()
+    cuda.synchronize()
+    right, errors = exact_products(w, x, room), []
+    for name, y in left.items():
+        found = y.copy_to_host()
+        if found.shape[1] > right[name].shape[1]:
+            found = gated(found.astype(np.float64)).astype(np.float16)
+        errors.append(checks.assert_close(found, right[name], reduction=32, where=name))
+    return way, max(errors)
+
+
+def product_rows(makers, of: Decoder, layers, batches) -> list[dict]:
+    """A row for each way and batch, of the four products of all layers in a graph, and the weights' floor.
+
+    makers  name -> function of (layers, x, room) that returns a Way, which leaves its products in the room; PyTorch's,
+            `cublas`, is added
+    """
+    makers = {name: _in_room(make) for name, make in makers.items()} | {"cublas": cublas}
+    w = {name: on_host(getattr(layers[-1], name)) for name in MATRICES}
+    rows = []
+    for batch in batches:
+        rows += _rows(makers, layers, *prepared(of, batch), w)
+    return rows
+
+
+def _in_room(make):
+    return lambda layers, x, room: (make(layers, x, room), left_in(room))
+
+
+def _rows(makers, layers, x, room: Room, w: dict) -> list[dict]:
+    n, ways, errors = len(layers), {}, {}
+    for name, make in makers.items():
+        try:
+            ways[name], errors[name] = checked(make, layers, x, room, w)
+        except experiment.Unavailable as missing:
+            print(f"{name}: {missing}")
+    nbytes = n * sum(2 * matrix.size for matrix in w.values())
+    return timed_rows(ways, errors, Cost(nbytes, 0, room.batch * nbytes), batch=room.batch, layers=n)
