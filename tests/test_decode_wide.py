@@ -157,9 +157,9 @@ def test_what_cannot_be_built_is_said():
         make_wide(64, keep, tiles_n=24)
     with pytest.raises(LabError, match="split=9"):
         make_wide(64, keep, split=9)
-    with pytest.raises(LabError, match="found 10 slices under way, 240 KiB of shared memory.*224 KiB at most"):
+    with pytest.raises(LabError, match=r"found 10 slices under way, 240 KiB of shared memory.*224 KiB at most"):
         make_wide(4096, keep, stages=10)
-    with pytest.raises(LabError, match="found 1 slices under way.*expected 2 to 32"):
+    with pytest.raises(LabError, match=r"found 1 slices under way.*expected 2 to 32"):
         make_wide(4096, keep, stages=1)
 
 
