@@ -166,8 +166,8 @@ def _plan(K, tiles_n, split, stages, ring):
     barriers = max(stages * stage, -(-4 * PITCH * tiles_n // 1024) * 1024)  # sums lie where slices were
     if not 2 <= stages <= 32 or barriers + 2048 > MOST:
         raise LabError(
-            f"found {stages} slices under way, {barriers >> 10} KiB of shared memory; expected 2 to 32 (one is given back "
-            f"when the next is multiplied), and {(MOST >> 10) - 2} KiB at most"
+            f"found {stages} slices under way, {barriers >> 10} KiB of shared memory; expected 2 to 32 (one is given "
+            f"back when the next is multiplied), and {(MOST >> 10) - 2} KiB at most"
         )
     return min(split, -(-K // BK)), stages, stage, barriers
 
