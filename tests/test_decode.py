@@ -1,6 +1,9 @@
 """Chapter 08: what its tables and figures say of times made up; the least that a layer moves; what its records show."""
 
+import gc
 import math
+import types
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -325,6 +328,24 @@ def test_parts_that_are_not_rescaled_are_rejected():
         exec(cells[name], names)
     with pytest.raises(WrongAnswer):
         exec(cells["combine-check"], names)
+
+
+def test_a_graph_keeps_what_its_kernels_read(monkeypatch):
+    class Argument:
+        """Stands for an array that only a launch holds, such as a tensor map."""
+
+    def launch(stream=None, _alive=Argument()):  # noqa: B008
+        pass
+
+    graph = types.SimpleNamespace(launch=lambda stream: None)
+    argument = weakref.ref(launch.__defaults__[1])
+    names = notebooks.namespace(notebooks.chapters(["08"])[0], ["mode", "graph"])
+    monkeypatch.setattr(names["clocks"], "capture", lambda fn: (graph, None))
+    run = names["captured"]([launch])
+    del launch
+    gc.collect()
+    assert argument() is not None
+    run()
 
 
 # --- what becomes of the fused kernels elsewhere

@@ -1,8 +1,10 @@
 """labkit.decoder: chapter 08's bench. Its arrays, its reference against plain loops, and how ways are checked."""
 
+import gc
 import math
 import sys
 import types
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -183,6 +185,18 @@ def test_products_are_checked_timed_and_beside_the_weights_floor(step, few_layer
     )
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["batch", "1", "3"]
     assert "ours: by NumPy" in table
+
+
+def test_a_graph_of_cublas_keeps_where_it_writes(few_layers, monkeypatch):
+    torch = types.SimpleNamespace(as_tensor=lambda x, device: x)
+    monkeypatch.setattr(experiment, "need", lambda name: torch)
+    monkeypatch.setattr(products, "captured", lambda torch, call: types.SimpleNamespace(replay=lambda: None))
+    way, left = products.cublas(few_layers, None, decoder.Room(OF, 1, 1, cuda.to_device))
+    both = weakref.ref(left["gate_up"])
+    del left
+    gc.collect()
+    assert both() is not None
+    way.run()
 
 
 @pytest.mark.parametrize("name", products.MATRICES)

@@ -86,11 +86,11 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
         "on_gpu(fused)": "",
         "on_gpu(batched, batch=3)": "",
         # a small model, and kernels that a CPU runs and compiles fast
-        "return lambda: graph.launch(stream)": (
-            "return lambda: [launch() for launch in chain]\n\n\n"
+        "graph, stream = clocks.capture(lambda stream: [launch(stream) for launch in chain])": "",
+        "        graph.launch(stream)\n\n    return replay": (
+            "        [launch() for launch in holds]\n\n    return replay\n\n\n"
             "model = findings.Decoder(d=512, heads=4, kv_heads=1, head_dim=128, ffn=512)"
         ),
-        "graph, stream = clocks.capture(lambda stream: [launch(stream) for launch in chain])": "",
         "ptx.prepare(kernel, grid, block, *arguments, shared=shared, early=True)": (
             "lambda stream=None: kernel[grid, block, 0, shared](*arguments)"
         ),

@@ -56,7 +56,12 @@ def cublas(layers, x, room: Room) -> tuple[Way, dict]:
             torch.mm(h, w.gate_up.T, out=both)
             torch.addmm(x1, act, w.down.T, out=out)
 
-    return Way(captured(torch, call).replay, 4 * len(layers), False, "one graph, without SiLU · up"), left
+    graph = captured(torch, call)
+
+    def run(holds=left):  # a graph knows addresses alone: without this line `both` is freed
+        graph.replay()
+
+    return Way(run, 4 * len(layers), False, "one graph, without SiLU · up"), left
 
 
 def checked(make, layers, x, room: Room, w: dict) -> tuple[Way, float]:
