@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run = add(_run)
     run.add_argument("chapters", nargs="*", metavar="CHAPTER", help="such as 02 (default: all)")
     run.add_argument("--record", action="store_true", help="store what is measured in data/ (needs a GPU)")
+    run.add_argument("--only", metavar="RECORDS", help="with --record: renew these alone, several with commas")
     run.add_argument("--inplace", action="store_true", help="store the outputs in the chapter (needs no GPU)")
     run.add_argument("--out", type=Path, default=Path("out"), help="folder of results (default: out)")
     plots = add(_plots)
@@ -88,8 +89,11 @@ def _run(arguments) -> None:
             "--inplace stores what a machine without a GPU shows, and this one has one; "
             "set NUMBA_ENABLE_CUDASIM=1 for it"
         )
+    if arguments.only:
+        _check_only(arguments)
     if arguments.record:
         os.environ["LABKIT_RECORD"] = "1"
+        os.environ["LABKIT_ONLY"] = arguments.only or ""
     for path in notebooks.chapters(arguments.chapters):
         if not arguments.inplace:
             _make_folder(arguments.out / path.stem)  # before minutes of work that could not be stored
@@ -103,6 +107,16 @@ def _run(arguments) -> None:
         written = notebooks.save_figures(notebook, folder)
         print(notebooks.answer(notebook))
         print(f"{len(written)} figures and the executed chapter are in {folder}{os.sep}")
+
+
+def _check_only(arguments) -> None:
+    from labkit import records
+
+    if not arguments.record:
+        raise LabError("--only names the records that --record renews; add --record")
+    for name in arguments.only.split(","):
+        if not records.devices(name):
+            raise LabError(f"--only {name}: there is no such record yet. Without --only all of a chapter's are taken")
 
 
 def _make_folder(folder: Path) -> None:

@@ -162,13 +162,20 @@ def recording() -> bool:
     return os.environ.get("LABKIT_RECORD") == "1"
 
 
+def _left_as_it_is(name: str) -> bool:
+    """Whether `labkit run --record --only ...` renews other records than this one ($LABKIT_ONLY)."""
+    only = os.environ.get("LABKIT_ONLY", "")
+    return recording() and bool(only) and name not in only.split(",")
+
+
 def live_or_recorded(name: str, measure: Callable[[], list[dict]]) -> pd.DataFrame:
     """The rows that measure() takes on this machine's GPU, or without one the recorded rows of `name`.
 
-    While `recording()`, live rows are stored in data/ too. The `source` column says which of the two a row is.
+    While `recording()`, live rows are stored in data/ too; where `--only` names others, the recorded rows are taken.
+    The `source` column says which of the two a row is.
     """
-    if not device.MACHINE.has_gpu:
-        if recording():
+    if not device.MACHINE.has_gpu or _left_as_it_is(name):
+        if recording() and not device.MACHINE.has_gpu:
             raise LabError(f"nothing to record for {name}: {device.MACHINE.reason}. It takes a real GPU")
         table = records.read(name)
         print(table["source"].iloc[0])

@@ -80,6 +80,12 @@ def test_recording_needs_a_gpu(course, capsys):
     assert "--record needs a GPU" in bad(capsys, "run", "--record")
 
 
+def test_only_is_for_records_that_exist(course, capsys, monkeypatch):
+    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "X"))
+    assert "add --record" in bad(capsys, "run", "--only", "gemm")
+    assert "no such record yet" in bad(capsys, "run", "--record", "--only", "gemm,gem")
+
+
 def test_inplace_is_for_machines_without_a_gpu(course, capsys, monkeypatch):
     monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "X"))
     assert "NUMBA_ENABLE_CUDASIM=1" in bad(capsys, "run", "--inplace")

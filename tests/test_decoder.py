@@ -187,11 +187,24 @@ def test_products_are_checked_timed_and_beside_the_weights_floor(step, few_layer
     assert "ours: by NumPy" in table
 
 
+def test_bare_products_are_the_sums_alone(few_layers):
+    x, room = products.prepared(OF, 2)
+    w = {name: data.on_host(getattr(few_layers[0], name)) for name in products.MATRICES}
+    room.x1.copy_to_device(np.ones((2, OF.d), np.float16))
+    whole, bare = (products.exact_products(w, x, room, bare) for bare in (False, True))
+    assert whole["qkv"] == pytest.approx(bare["qkv"])
+    assert whole["out"] - bare["out"] == pytest.approx(data.on_host(x))
+    assert whole["down"] - bare["down"] == pytest.approx(1)
+    gate, up = np.split(bare["gate_up"], 2, 1)
+    assert whole["gate_up"] == pytest.approx(gate / (1 + np.exp(-gate)) * up)
+
+
 def test_a_graph_of_cublas_keeps_where_it_writes(few_layers, monkeypatch):
     torch = types.SimpleNamespace(as_tensor=lambda x, device: x)
     monkeypatch.setattr(experiment, "need", lambda name: torch)
     monkeypatch.setattr(products, "captured", lambda torch, call: types.SimpleNamespace(replay=lambda: None))
     way, left = products.cublas(few_layers, None, decoder.Room(OF, 1, 1, cuda.to_device))
+    assert left["gate_up"].shape == (1, 2 * OF.ffn)
     both = weakref.ref(left["gate_up"])
     del left
     gc.collect()

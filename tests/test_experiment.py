@@ -64,6 +64,18 @@ def test_recording_takes_a_real_gpu(recorded, monkeypatch):
         Experiment("made_up", case, RIGHT, grid=[], small=[]).run()
 
 
+def test_only_what_is_named_is_renewed(recorded, monkeypatch):
+    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "X"))
+    monkeypatch.setenv("LABKIT_RECORD", "1")
+    monkeypatch.setenv("LABKIT_ONLY", "another,one_more")
+    table = labkit.live_or_recorded("made_up", lambda: pytest.fail("it was measured"))
+    assert set(table["source"]) == {"recorded: Test GPU 9000, driver 1.2.3, 2020-01-02"}
+    monkeypatch.setenv("LABKIT_ONLY", "another,made_up")
+    monkeypatch.setattr(records, "clocks", lambda state: {})
+    with pytest.raises(ZeroDivisionError):
+        labkit.live_or_recorded("made_up", lambda: 1 / 0)
+
+
 @NO_GPU
 def test_no_record_is_one_clear_line(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_DATA", str(tmp_path))
