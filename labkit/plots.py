@@ -102,6 +102,9 @@ VARIANTS = {
     "torch-compile-autotune": (ORANGE, "D"),
     "select": (ORANGE, "s"),
     "fuse": (SKY, "s"),
+    "separate-graph": (VERMILLION, "D"),
+    "select-graph": (ORANGE, "d"),
+    "fuse-graph": (SKY, "D"),
     "floor": (GREY, "_"),
 }
 

@@ -19,6 +19,7 @@ from labkit.findings.decode import TORCH
 
 OF = findings.Decoder(d=24, heads=4, kv_heads=2, head_dim=128, ffn=16)
 RNG = np.random.default_rng(3)
+SOURCE = "measured here: NVIDIA H200, driver 1, 2026-01-01"
 
 
 def test_a_rooms_arrays_wait_for_their_kernels():
@@ -180,11 +181,12 @@ def test_products_are_checked_timed_and_beside_the_weights_floor(step, few_layer
     assert rows[0]["launches"] == 8
     assert rows[0]["error"] < 1e-3
     assert "cublas: " in capsys.readouterr().out
-    table = findings.decode_products_table(
-        pd.DataFrame(rows).assign(source="measured here: NVIDIA H200, driver 1, 2026-01-01")
-    )
+    table = findings.decode_products_table(pd.DataFrame(rows).assign(source=SOURCE))
     assert [line.split()[0] for line in table.splitlines()[1:4]] == ["batch", "1", "3"]
-    assert "ours: by NumPy" in table
+    assert "ours: by NumPy\n" in table
+    slow = rows[2] | {"flags": "by NumPy; clocks slowed by sw_power_cap"}
+    table = findings.decode_products_table(pd.DataFrame([*rows[:2], slow, rows[3]]).assign(source=SOURCE))
+    assert "ours: by NumPy; clocks slowed (power) in some\n" in table
 
 
 def test_bare_products_are_the_sums_alone(few_layers):

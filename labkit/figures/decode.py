@@ -11,7 +11,7 @@ from labkit.figures.registry import figure
 from labkit.figures.selection import winner_map
 from labkit.findings import decode as findings
 from labkit.findings.decode_least import LAYERS, tokens_per_s
-from labkit.findings.decode_places import decode_where
+from labkit.findings.decode_places import LEVEL, decode_score, decode_where
 from labkit.plots import CourseFigure
 
 __all__ = ["decode_batch_context", "decode_variants", "decode_waterfall"]
@@ -19,8 +19,8 @@ __all__ = ["decode_batch_context", "decode_variants", "decode_waterfall"]
 
 @figure("08-waterfall", "decode_stages")
 def decode_waterfall(rows: pd.DataFrame) -> CourseFigure:
-    """µs a layer: what each move took away (pale), what is left (full), and the floor."""
-    found = findings.decode_stage(rows)
+    """µs a layer: what each move took away (pale), what is left (full; ◆: of that the GPU's own), and the floor."""
+    found, captured = findings.decode_stage(rows), findings.in_graphs(rows)
     stages = found[found["variant"] != "floor"].set_index("variant")
     us, floor = stages["us"], found["floor"].iloc[0]
     fig, ax = plots.new(
@@ -35,6 +35,8 @@ def decode_waterfall(rows: pd.DataFrame) -> CourseFigure:
         if row["saved"] > 0:
             ax.barh(y, row["saved"], left=row["us"], color=tone, alpha=0.3, height=0.62)
             end += row["saved"]
+        if stage != "launch" and stage in captured:
+            ax.plot(captured[stage], y, "D", color=mpl.rcParams["text.color"], markeredgecolor=tone, markersize=14)
         change = "" if pd.isna(row["saved"]) else f" ({-row['saved']:+.0f})".replace("-", "−")
         kernels = f"{row['launches']:.0f} kernels" if stage != "launch" else "one graph"
         ax.text(end, y, f"  {row['us']:.0f} µs{change} · {kernels}", va="center", fontweight="bold")
@@ -42,7 +44,8 @@ def decode_waterfall(rows: pd.DataFrame) -> CourseFigure:
     ax.set_yticks(range(len(stages)), stages.index)
     ax.set_xlim(0, 1.6 * us.max())
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel("µs a layer (pale: what the move saved); batch 1, context 4,096, float16")
+    diamonds = "; ◆: in a graph" if captured else ""
+    ax.set_xlabel(f"µs a layer (pale: what the move saved{diamonds}); batch 1, context 4,096, float16")
     return fig
 
 
@@ -76,17 +79,17 @@ def decode_variants(rows: pd.DataFrame) -> CourseFigure:
 def decode_batch_context(rows: pd.DataFrame) -> CourseFigure:
     """By batch and context: the faster of the two sides' best, and its margin over the other's."""
     found = decode_where(rows)
-    won = int((found["gain"] >= 1).sum())
+    won, level, _ = decode_score(found)
     fig, ax = plots.new(
-        f"Ours is ahead in {won} of {len(found)} places: {found['gain'].min():.2f}× to {found['gain'].max():.2f}× "
-        "the speed of PyTorch's best",
+        f"Ours is ahead in {won} of {len(found)} places, level in {level}: {found['gain'].min():.2f}× to "
+        f"{found['gain'].max():.2f}× the speed of PyTorch's best",
         rows,
     )
     batches, contexts = sorted(found["batch"].unique()), sorted(found["context"].unique())
     winners = {(r.batch, r.context): (r.winner, max(r.gain, 1 / r.gain)) for r in found.itertuples()}
     winner_map(ax, winners, batches, contexts)
     ax.set_xticks(range(len(contexts)), [_size(c) for c in contexts])
-    ax.set_xlabel("context; in a cell: the winner, and how many times as long the other side's best takes")
+    ax.set_xlabel(f"context; in a cell: the winner, and the other's time (level: within {LEVEL:.0%})")
     ax.set_ylabel("batch")
     return fig
 

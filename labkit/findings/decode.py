@@ -23,6 +23,7 @@ __all__ = [
     "decode_verdict",
     "decode_waterfall",
     "floor_share",
+    "in_graphs",
     "kernel_shares",
     "move_share",
     "products_share",
@@ -205,7 +206,7 @@ def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame, arguments: di
             "predicted µs": predicted,
             "measured µs": found["us"],
             "times": found["us"] / predicted,
-            "in a graph µs": found["variant"].map(_in_graphs(stages)),
+            "in a graph µs": found["variant"].map(in_graphs(stages)),
         }
     ).dropna(axis=1, how="all")
     shown = text(table, **dict.fromkeys(table.columns[1:], "{:.1f}") | {"times": "{:.2f}×"})
@@ -216,7 +217,7 @@ def decode_predicted(stages: pd.DataFrame, launches: pd.DataFrame, arguments: di
     )
 
 
-def _in_graphs(stages: pd.DataFrame) -> dict[str, float]:
+def in_graphs(stages: pd.DataFrame) -> dict[str, float]:
     """µs a layer by stage, of what was captured as well: the GPU's time, without Python's."""
     us = decode_at(stages).set_index("variant")["us"]
     found = {stage: us[f"{stage}-graph"] for stage in STAGES if f"{stage}-graph" in us}

@@ -20,18 +20,22 @@ def products_us(rows: pd.DataFrame) -> pd.DataFrame:
 
 def decode_products_table(rows: pd.DataFrame) -> str:
     """By batch: µs a layer of each way, the fastest, and the floor's part in its time."""
-    us = products_us(rows)
+    us, found, (gbps, who) = products_us(rows), of_one_source(rows), memory_roof(rows)
     ways = us.drop(columns="floor")
     table = us.assign(fastest=ways.idxmin(axis=1), share=us["floor"] / ways.min(axis=1)).reset_index()
     table = table.rename(columns={"share": "of the floor"})
-    found, (gbps, who) = of_one_source(rows), memory_roof(rows)
-    told = [
-        f"{v}: {flags}" for v, flags in found[["variant", "flags"]].drop_duplicates().values if isinstance(flags, str)
-    ]
-    notes = "\n".join(line for line in told if not line.endswith(": "))
     shown = text(table, **dict.fromkeys(us.columns, "{:.1f}"), **{"of the floor": "{:.0%}"})
+    notes = found[found["variant"] != "floor"].groupby("variant", sort=False)["flags"].agg(_in_common)
+    told = "\n".join(f"{variant}: {note}" for variant, note in notes.items() if note)
     return (
-        f"µs for the four products of a layer\n{shown}\n"
-        + (f"{notes}\n" if notes else "")
-        + f"floor: the weights over {gbps / 1e3:.2f} TB/s ({who})\n{found['source'].iloc[0]}"
+        f"µs for the four products of a layer\n{shown}\n{told}\n"
+        f"floor: the weights over {gbps / 1e3:.2f} TB/s ({who})\n{found['source'].iloc[0]}"
     )
+
+
+def _in_common(flags: pd.Series) -> str:
+    """The flags that all rows have, and whether the clocks were slowed in some."""
+    each = [str(f).split("; ") for f in flags]
+    common = [f for f in each[0] if all(f in others for others in each)]
+    slow = any("clocks slowed" in str(f) for f in flags)
+    return "; ".join(common + ["clocks slowed (power) in some"] * slow)
