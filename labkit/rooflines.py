@@ -8,8 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
+from labkit.colours import GREY, PURPLE, colour, marker
 from labkit.findings.roofline import Roofs
-from labkit.plots import GREY, PURPLE, colour, log10_axis, marker
+from labkit.plots import log10_axis
 
 # where a name may stand beside its point (in 1/72 inch), the nearest first: below to the right, then to the left
 DOWN = [-14 - 11 * i for i in range(30)]

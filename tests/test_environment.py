@@ -95,7 +95,7 @@ LAYERS = ("decoder", "findings", "figures", "kernels", "ptx", "roofs")  # packag
 
 def test_modules_are_small_and_import_one_way():
     order = "errors device cpu ptx traffic doctor clocks timing records progress checks experiment fingerprint autotune"
-    order += " kernels roofs tables findings decoder plots rooflines pictures figures notebooks cli"
+    order += " kernels roofs tables findings decoder colours plots rooflines pictures figures notebooks cli"
     rank = {name: i for i, name in enumerate(order.split())}
     files = [*(ROOT / "labkit").glob("*.py"), *(p for d in LAYERS for p in (ROOT / "labkit" / d).glob("*.py"))]
     for path in files:

@@ -11,7 +11,7 @@ from matplotlib.testing.compare import compare_images
 from PIL import Image
 
 from conftest import ROOT, made_up
-from labkit import Cost, LabError, cli, device, figures, findings, plots, records
+from labkit import Cost, LabError, cli, colours, device, figures, findings, plots, records
 from labkit.figures import registry
 
 
@@ -124,7 +124,7 @@ def test_nothing_leaves_the_figure(name):
 def test_every_recorded_variant_has_its_own_colour_and_marker():
     for experiment in {figures.FIGURES[name][0] for name in figures.recorded()}:
         for variant in records.read(experiment)["variant"].unique():
-            assert variant in plots.VARIANTS, f"{experiment}: {variant}"
+            assert variant in colours.VARIANTS, f"{experiment}: {variant}"
 
 
 def test_the_user_s_own_matplotlib_settings_change_nothing():

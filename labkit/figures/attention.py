@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
-from labkit import plots
+from labkit import colours, plots
 from labkit.figures.registry import figure
 from labkit.findings import attention as findings
 from labkit.findings.attention_memory import memory_growth
@@ -102,7 +102,7 @@ def attention_memory(memory: pd.DataFrame) -> CourseFigure:
     )
     plots.log10_axis(ax.yaxis)
     if gpu:
-        ax.axhline(1e3 * gpu.memory_gb, color=plots.GREY, linestyle=":")
+        ax.axhline(1e3 * gpu.memory_gb, color=colours.GREY, linestyle=":")
         ax.annotate(f"{gpu.memory_gb:g} GB: all of the GPU's memory (data sheet)", (0.01, 1e3 * gpu.memory_gb), (0, 8),
                     xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
         ax.set_ylim(0.5 * found["mb"].min(), 6e3 * gpu.memory_gb)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit import plots
+from labkit import colours, plots
 from labkit.figures.registry import figure
 from labkit.findings import fallbacks as of_fallbacks
 from labkit.findings import lock as findings
@@ -49,7 +49,7 @@ def fallbacks(lab: pd.DataFrame) -> CourseFigure:
     fig, ax = plots.new(title, lab)
     for y, (name, ratio) in enumerate(ratios.items()):
         said = of_fallbacks.pair(lab, name)[1]["logged"]
-        ax.barh(y, ratio - 1, left=1, color=plots.BLUE if said else plots.VERMILLION, height=0.7)
+        ax.barh(y, ratio - 1, left=1, color=colours.BLUE if said else colours.VERMILLION, height=0.7)
         word = "a warning" if said else "silent"
         ax.text(max(ratio, 1), y, f"  {ratio:.1f}× · {word}", va="center", fontweight="bold")
     ax.set_yticks(np.arange(len(ratios)), ratios.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
-from labkit import plots, rooflines
+from labkit import colours, plots, rooflines
 from labkit.figures.registry import figure
 from labkit.findings import mlp as findings
 from labkit.findings.roofline import Roofs, sheet
@@ -42,7 +42,7 @@ def mlp_widths(rows: pd.DataFrame) -> CourseFigure:
     )
     plots.log10_axis(ax.yaxis)
     ax.axhline(1, color=plots.colour("fused"), linewidth=3)
-    ax.axvline(most, color=plots.GREY, linestyle=":")
+    ax.axvline(most, color=colours.GREY, linestyle=":")
     plots.sweep(ax, found, "width", "factor", list(findings.OTHERS))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from labkit import device, plots, rooflines
+from labkit import colours, device, plots, rooflines
 from labkit.figures.registry import figure
 from labkit.findings import batches
 from labkit.findings import roofline as findings
@@ -28,7 +28,7 @@ def loads_in_flight(rows: pd.DataFrame) -> CourseFigure:
     plots.sweep(ax, best, "each", "tbps", ["copy", "read"])
     ax.xaxis.set_major_formatter(lambda loads, _: f"{loads:g}")
     if gpu:
-        ax.axhline(gpu.bandwidth_gbps / 1e3, color=plots.GREY, linestyle=":")
+        ax.axhline(gpu.bandwidth_gbps / 1e3, color=colours.GREY, linestyle=":")
         ax.annotate(
             f"{gpu.bandwidth_gbps / 1e3:g} TB/s (data sheet)", (best["each"].min(), gpu.bandwidth_gbps / 1e3), (0, 6),
             textcoords="offset points",
