@@ -82,41 +82,61 @@ def _run(arguments) -> None:
     """run chapters from top to bottom, print their answer, write their figures"""
     from labkit import notebooks
 
+    _check_run(arguments)
+    before = _recorded_at(arguments.only.split(",") if arguments.only else [])
+    if arguments.record:
+        os.environ["LABKIT_RECORD"] = "1"
+        os.environ["LABKIT_ONLY"] = arguments.only or ""
+    for path in notebooks.chapters(arguments.chapters):
+        _run_chapter(path, arguments)
+    _check_renewed(before)
+
+
+def _check_run(arguments) -> None:
     if arguments.record and not device.MACHINE.has_gpu:
         raise LabError(f"--record needs a GPU: {device.MACHINE.reason}. See `labkit doctor`")
+    if arguments.only and not arguments.record:
+        raise LabError("--only names the records that --record renews; add --record")
     if arguments.inplace and device.MACHINE.has_gpu:
         raise LabError(
             "--inplace stores what a machine without a GPU shows, and this one has one; "
             "set NUMBA_ENABLE_CUDASIM=1 for it"
         )
-    if arguments.only:
-        _check_only(arguments)
-    if arguments.record:
-        os.environ["LABKIT_RECORD"] = "1"
-        os.environ["LABKIT_ONLY"] = arguments.only or ""
-    for path in notebooks.chapters(arguments.chapters):
-        if not arguments.inplace:
-            _make_folder(arguments.out / path.stem)  # before minutes of work that could not be stored
-        notebook = notebooks.execute(path)
-        if arguments.inplace:
-            notebooks.write(notebook, path)
-            print(f"{path.stem}: outputs stored")
-            continue
-        folder = arguments.out / path.stem
-        notebooks.write(notebook, folder / path.name)
-        written = notebooks.save_figures(notebook, folder)
-        print(notebooks.answer(notebook))
-        print(f"{len(written)} figures and the executed chapter are in {folder}{os.sep}")
 
 
-def _check_only(arguments) -> None:
+def _run_chapter(path: Path, arguments) -> None:
+    from labkit import notebooks
+
+    folder = arguments.out / path.stem
+    if not arguments.inplace:
+        _make_folder(folder)  # before minutes of work that could not be stored
+    notebook = notebooks.execute(path)
+    if arguments.inplace:
+        notebooks.write(notebook, path)
+        print(f"{path.stem}: outputs stored")
+        return
+    notebooks.write(notebook, folder / path.name)
+    written = notebooks.save_figures(notebook, folder)
+    print(notebooks.answer(notebook))
+    print(f"{len(written)} figures and the executed chapter are in {folder}{os.sep}")
+
+
+def _recorded_at(only: list[str]) -> dict[str, str]:
+    """When each of these was recorded on this GPU. Raises LabError where one was not."""
     from labkit import records
 
-    if not arguments.record:
-        raise LabError("--only names the records that --record renews; add --record")
-    for name in arguments.only.split(","):
-        if not records.devices(name):
-            raise LabError(f"--only {name}: there is no such record yet. Without --only all of a chapter's are taken")
+    for name in only:
+        if device.MACHINE.slug not in records.devices(name):
+            raise LabError(
+                f"--only {name}: {device.MACHINE.name} has no such record to renew. Without --only all are taken"
+            )
+    return {name: records.read_provenance(name, device.MACHINE.slug)["utc"] for name in only}
+
+
+def _check_renewed(before: dict[str, str]) -> None:
+    same = [name for name, utc in _recorded_at(list(before)).items() if utc == before[name]]
+    if same:
+        raise LabError(f"not renewed: {', '.join(same)}. None of these chapters takes such a record")
 
 
 def _make_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Okabe and Ito's colours, told apart by every kind of colour vision; one colour and marker a variant, all course long
+# Okabe and Ito's colours, told apart by every kind of colour vision
 ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE, YELLOW, GREY = (
     "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#D9CC2B", "#888888",
 )  # fmt: skip

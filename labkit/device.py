@@ -38,6 +38,7 @@ class Machine:
     memory_bytes: int = 0
     uuid: str = ""
     driver_cuda: tuple[int, int] | None = None
+    shared_bytes: int = 0  # of shared memory, that a block may have at most
 
     @property
     def has_gpu(self) -> bool:
@@ -232,6 +233,7 @@ def _describe(driver) -> Machine:
         compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         sms=ask("MULTIPROCESSOR_COUNT"),
         l2_bytes=ask("L2_CACHE_SIZE"),
+        shared_bytes=ask("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         memory_bytes=int(driver.cuDeviceTotalMem(dev)[1]),
         uuid=driver.cuDeviceGetUuid(dev)[1].bytes.hex(),
         driver_cuda=driver_cuda(driver),

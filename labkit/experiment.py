@@ -177,7 +177,7 @@ def live_or_recorded(name: str, measure: Callable[[], list[dict]]) -> pd.DataFra
     if not device.MACHINE.has_gpu or _left_as_it_is(name):
         if recording() and not device.MACHINE.has_gpu:
             raise LabError(f"nothing to record for {name}: {device.MACHINE.reason}. It takes a real GPU")
-        table = records.read(name)
+        table = records.read(name, device.MACHINE.slug if device.MACHINE.has_gpu else None)
         print(table["source"].iloc[0])
         return table
     before = records.clocks(device.gpu_state())

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from conftest import PROVENANCE, made_up
-from labkit import cli, device, figures, notebooks, progress, records
+from labkit import LabError, cli, device, figures, notebooks, progress, records
 
 NO_GPU = pytest.mark.skipif(device.MACHINE.has_gpu, reason="there is a GPU")
 
@@ -80,10 +80,18 @@ def test_recording_needs_a_gpu(course, capsys):
     assert "--record needs a GPU" in bad(capsys, "run", "--record")
 
 
-def test_only_is_for_records_that_exist(course, capsys, monkeypatch):
+def test_only_is_for_records_of_this_gpu(course, capsys, monkeypatch):
     monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "X"))
     assert "add --record" in bad(capsys, "run", "--only", "gemm")
-    assert "no such record yet" in bad(capsys, "run", "--record", "--only", "gemm,gem")
+    assert "--only gemm: X has no such record" in bad(capsys, "run", "--record", "--only", "gemm")
+
+
+def test_what_was_named_and_not_renewed_is_said(data, monkeypatch):
+    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "Test GPU 9000"))
+    before = cli._recorded_at([data.stem])
+    with pytest.raises(LabError, match=f"not renewed: {data.stem}"):
+        cli._check_renewed(before)
+    cli._check_renewed({data.stem: "some time before"})
 
 
 def test_inplace_is_for_machines_without_a_gpu(course, capsys, monkeypatch):

@@ -117,7 +117,6 @@ def test_a_pairs_gain_counts_launches_and_bytes():
     told = findings.pair_gain(apart, one, records.read("launch_overhead"))
     assert "2 launches → 1, 6,000 bytes → 4,000" in told
     assert "64 launches less, 33 µs in a graph; 0.13 MB less" in told
-    assert told.endswith("the least that is saved")
 
 
 def test_a_pairs_measured_gain():
@@ -127,7 +126,7 @@ def test_a_pairs_measured_gain():
     assert "64 pairs in a graph: two kernels each 300 µs, one each 200 µs: 100 µs saved" in findings.pair_measured(rows)
     assert "alone" not in findings.pair_measured(rows)
     more = pd.concat([rows, pd.DataFrame([made_up("add", 90, layers=1)]).assign(pairs=64, source=SOURCE)])
-    assert "the additions alone, the most that could be saved: 90 µs" in findings.pair_measured(more)
+    assert "the additions alone: 90 µs" in findings.pair_measured(more)
 
 
 # --- the exercise: wrong answers
@@ -559,7 +558,7 @@ def test_where_each_wins(rows):
     assert len(findings.decode_where(only_ours)) == 2
 
 
-@pytest.mark.parametrize(("theirs", "winner"), [(1.03, "ours"), (1.01, "level"), (0.99, "level"), (0.97, "theirs")])
+@pytest.mark.parametrize(("theirs", "winner"), [(1.04, "ours"), (1.02, "level"), (0.98, "level"), (0.96, "theirs")])
 def test_what_is_near_is_level(rows, theirs, winner):
     ours = rows["variant"].str.startswith("numba")
     found = findings.decode_where(rows.assign(median_ms=np.where(ours, 1.0, theirs)))
@@ -570,12 +569,15 @@ def test_the_takeaways_take_their_numbers_from_the_rows(rows, stages, kernels):
     told = findings.takeaways_08(rows, stages, kernels).splitlines()
     assert len(told) == 5
     assert "436 MB of weights and 16.8 MB of cache a layer: 100 µs" in told[0]
-    assert "selecting saved 300, fusing 17 kernels into 8 250, a graph 130; 120 are left, 83%" in told[1]
+    assert (
+        "selecting saved 300, fusing 17 kernels into 8 250, a graph with early launches 130; 120 are left, 83%"
+        in told[1]
+    )
     assert "91% to 97%" in told[2]
     assert f"together {findings.products_share(kernels):.0%}" in told[2]
     assert "attention 88%" in told[2]
     assert "a win, 1.25×" in told[3]
-    assert "ahead in 2 of 4 places, level (within 2%) with PyTorch in 0, behind in 2; the smallest" in told[4]
+    assert "ahead in 2 of 4 places, level (within 3%) with PyTorch in 0, behind in 2; the smallest" in told[4]
     assert told[4].endswith("where it is behind: 64.")
     lost = rows.assign(median_ms=rows["median_ms"].where(rows["variant"] != "torch-graph", 1.0))
     assert "a loss" in findings.takeaways_08(lost, stages, kernels)
@@ -601,7 +603,7 @@ def test_titles_say_what_was_found(rows, stages):
     assert "800 → 120 µs a layer, 83% of the floor" in repr(figures.decode_waterfall(stages))
     title = repr(figures.decode_variants(rows))
     assert "3.84 ms a token, 1.25× as fast as the best of PyTorch's; 83% of the floor" in title
-    assert "ahead in 2 of 4 places, level in 0: 0.83× to 1.25×" in repr(figures.decode_batch_context(rows))
+    assert "ahead in 2 of 4 places, level in 0, behind in 2: 0.83× to 1.25×" in repr(figures.decode_batch_context(rows))
 
 
 def test_a_loss_and_a_move_that_cost_time_are_drawn(rows, stages):

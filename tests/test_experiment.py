@@ -65,7 +65,7 @@ def test_recording_takes_a_real_gpu(recorded, monkeypatch):
 
 
 def test_only_what_is_named_is_renewed(recorded, monkeypatch):
-    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "X"))
+    monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", "Test GPU 9000"))
     monkeypatch.setenv("LABKIT_RECORD", "1")
     monkeypatch.setenv("LABKIT_ONLY", "another,one_more")
     table = labkit.live_or_recorded("made_up", lambda: pytest.fail("it was measured"))

@@ -98,7 +98,7 @@ SMALLER = {  # sizes that the simulator can do; each must stand in the chapter
         "start = ptx.prepare": (
             "start = lambda kernel, grid, block, *given: lambda stream=None: kernel[grid, block](*given)"
         ),
-        "TUNED = Tuning(2, 113 << 10, 512, 4, 512)": "",
+        "TUNED = Tuning(2, SHARED // 2, 512, 4, 512)": "",
         "SMALL = Tuning(1, 0, 128, 1, 512)": "TUNED = SMALL = Tuning(1, 0, 128, 1, 512)",
         "if tuning is TUNED:": "if tuning is None:",
         "room, ptx.prepare)": "room, early)",

@@ -31,8 +31,8 @@ def chapter() -> dict:
 def versions(names: dict) -> dict:
     """Version -> its layer's build, and batches."""
     builds = {version: (names[version], (1, 2)) for version in ("separate", "select", "fused")}
-    for name, rows in names["ROWS"].items():
-        build = functools.partial(names["batched"], rows=rows)
+    for name, multiply in names["PRODUCTS"].items():
+        build = functools.partial(names["batched"], multiply=multiply)
         builds[f"batched {name}"] = functools.update_wrapper(build, names["batched"]), (2, 9)
     return builds
 

@@ -18,7 +18,7 @@ MATRICES = ("qkv", "out", "gate_up", "down")
 
 
 def prepared(of: Decoder, batch: int) -> tuple:
-    """x, and a Room whose h and a are random: what the products are given."""
+    """x, and a Room whose h, a and act are random: what the products are given."""
     room = Room(of, batch, 1, cuda.to_device)
     for seed, name in enumerate(("h", "a", "act")):
         setattr(room, name, filled(seed, getattr(room, name).shape))
@@ -45,7 +45,7 @@ def left_in(room: Room) -> dict:
 
 
 def cublas(layers, x, room: Room) -> tuple[Way, dict]:
-    """PyTorch's: a Way, and where it leaves its results. The bare sums: what is added to them makes cuBLAS slower."""
+    """PyTorch's: a Way, and where it leaves its results. The bare sums, the least that one can ask."""
     torch = experiment.need("torch")
     weights = [tensors_of(torch, layer) for layer in layers]
     left = left_in(room) | {"gate_up": cuda.device_array((room.batch, 2 * room.of.ffn), np.float16)}

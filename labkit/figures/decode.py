@@ -79,9 +79,10 @@ def decode_variants(rows: pd.DataFrame) -> CourseFigure:
 def decode_batch_context(rows: pd.DataFrame) -> CourseFigure:
     """By batch and context: the faster of the two sides' best, and its margin over the other's."""
     found = decode_where(rows)
-    won, level, _ = decode_score(found)
+    won, level, lost = decode_score(found)
+    behind = f", behind in {lost}" if lost else ""
     fig, ax = plots.new(
-        f"Ours is ahead in {won} of {len(found)} places, level in {level}: {found['gain'].min():.2f}× to "
+        f"Ours is ahead in {won} of {len(found)} places, level in {level}{behind}: {found['gain'].min():.2f}× to "
         f"{found['gain'].max():.2f}× the speed of PyTorch's best",
         rows,
     )
@@ -89,7 +90,9 @@ def decode_batch_context(rows: pd.DataFrame) -> CourseFigure:
     winners = {(r.batch, r.context): (r.winner, max(r.gain, 1 / r.gain)) for r in found.itertuples()}
     winner_map(ax, winners, batches, contexts)
     ax.set_xticks(range(len(contexts)), [_size(c) for c in contexts])
-    ax.set_xlabel(f"context; in a cell: the winner, and the other's time (level: within {LEVEL:.0%})")
+    ax.set_xlabel(
+        f"context; in a cell: the winner, and how many times as long the other takes (level: within {LEVEL:.0%})"
+    )
     ax.set_ylabel("batch")
     return fig
 

@@ -39,8 +39,9 @@ ZEROS = {8: ptx.zeros_4, 16: ptx.zeros_8, 32: ptx.zeros_16, 64: ptx.zeros_32}
 def wide_plan(rows: int, K: int, batch: int, sms: int) -> dict:
     """tiles_n, split and ring of make_wide for w[rows, K] and x[batch, K] on a GPU with `sms` SMs.
 
-    As many parts as still give one block an SM at most (8 at most, at least four slices each). With fewer tiles than
-    SMs a block takes an SM's shared memory for itself; with more, two blocks share an SM, so that all run at once.
+    As many parts as still give one block an SM at most (8 at most, at least four slices each). With no more tiles than
+    SMs a block has an SM's shared memory for itself; with more, two share it (up to 64 rows all blocks of chapter 08's
+    largest matrix then run at once on 132 SMs).
     """
     n = next(n for n in MULTIPLY if n >= min(batch, 64))
     tiles = -(-((rows + 1) // 2) // PAIRS) * -(-batch // n)
@@ -87,6 +88,7 @@ def _make_produce(STAGES, STAGE, X_BYTES, BARRIERS):
 
     @cuda.jit(device=True, forceinline=True)
     def request_x(map_x, target, barrier, step, b0):
+        """The same slice of the rows b0 … of x."""
         ptx.mbarrier_expect(barrier, uint32(X_BYTES))
         ptx.tma_load_2d(target + uint32(2 * W_HALF), map_x, int32(step * BK), b0, barrier)
 

@@ -39,6 +39,7 @@ def make_parts(N, SPLIT, HELD):
 
     @cuda.jit(device=True, forceinline=True)
     def put(workspace, part, c, t):
+        """This thread's accumulators."""
         at = int64(SIZE) * int64(part) + int64(uint32(4) * t)
         for j in range(QUADS):
             ptx.store4(workspace, at + int64(4 * CONSUMERS * j), c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3])
