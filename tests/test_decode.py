@@ -13,7 +13,7 @@ import labkit  # isort: skip
 from numba import cuda, float32
 from numba.types import float16
 
-from labkit import LabError, WrongAnswer, figures, findings, notebooks, ptx, records
+from labkit import LabError, WrongAnswer, decoder, figures, findings, notebooks, ptx, records
 from labkit.kernels import decode_attention
 
 SOURCE = "recorded: NVIDIA H200, driver 1, 2020-01-02"
@@ -328,6 +328,27 @@ def test_parts_that_are_not_rescaled_are_rejected():
         exec(cells[name], names)
     with pytest.raises(WrongAnswer):
         exec(cells["combine-check"], names)
+
+
+@pytest.mark.parametrize("kib", [99, 163, 227])  # of compute capability 8.6 and 8.9, 8.0, 9.0
+@pytest.mark.parametrize(("batch", "context"), [(1, 4096), (1, 32768), (2, 512), (64, 512)])
+def test_no_block_wants_more_shared_memory_than_the_gpu_has(kib, batch, context):
+    ids = [*LAYER, *BETTER, "batch", "batch-wide", "products-lock", "products", "batched"]
+    names = notebooks.namespace(notebooks.chapters(["08"])[0], ids)
+    names |= {"SHARED": kib << 10, "TUNED": names["Tuning"](2, kib << 9, 512, 4, 512)}
+    of, wanted = findings.LLAMA_8B, []
+    arrays = [np.zeros(shape, np.float16) for shape in decoder.layer.layer_shapes(of, batch, context)]
+    room = decoder.Room(of, batch, context, np.asarray)
+
+    def start(kernel, grid, block, *arguments, shared=0):
+        wanted.append(shared)
+
+    if batch == 1:
+        names["fused"](decoder.Layer(*arrays), room.h, room, start, names["TUNED"])
+    else:
+        names["batched"](decoder.Layer(*arrays), room.h, room, start, names["few_rows"])
+    static = 5 << 10  # attention's, the largest
+    assert 32 << 10 < max(wanted) <= (kib << 10) - static * (batch == 1)
 
 
 def test_a_graph_keeps_what_its_kernels_read(monkeypatch):
