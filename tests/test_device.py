@@ -1,5 +1,7 @@
 """GPU, simulator or none: never a traceback, never silent."""
 
+import types
+
 import pytest
 
 from labkit import LabError, device
@@ -103,3 +105,23 @@ def test_what_fits_leaves_room(monkeypatch):
     monkeypatch.setattr(device, "MACHINE", device.Machine("gpu", "", memory_bytes=100))
     assert device.fits(75)
     assert not device.fits(76)
+
+
+def test_a_gpu_is_described_by_what_its_driver_says():
+    """The attributes are those of the real bindings; their values are its numbers in that list."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    names = driver.CUdevice_attribute
+    answers = types.SimpleNamespace(
+        CUdevice_attribute=names,
+        cuDeviceGet=lambda i: (0, 7),
+        cuDeviceGetAttribute=lambda attribute, dev: (0, int(attribute)),
+        cuDeviceGetName=lambda n, dev: (0, b"Test GPU 9000\0\0"),
+        cuDeviceTotalMem=lambda dev: (0, 1 << 30),
+        cuDeviceGetUuid=lambda dev: (0, types.SimpleNamespace(bytes=b"\x0f\xf0")),
+        cuDriverGetVersion=lambda: (0, 13010),
+    )
+    found = device._describe(answers)
+    assert (found.name, found.slug, found.uuid) == ("Test GPU 9000", "test-gpu-9000", "0ff0")
+    assert (found.memory_bytes, found.driver_cuda) == (1 << 30, (13, 1))
+    assert found.sms == int(names.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+    assert found.shared_bytes == int(names.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
