@@ -168,18 +168,24 @@ def _left_as_it_is(name: str) -> bool:
     return recording() and bool(only) and name not in only.split(",")
 
 
+def _recorded(name: str, gpu: str | None = None) -> pd.DataFrame:
+    table = records.read(name, gpu)
+    print(table["source"].iloc[0])
+    return table
+
+
 def live_or_recorded(name: str, measure: Callable[[], list[dict]]) -> pd.DataFrame:
     """The rows that measure() takes on this machine's GPU, or without one the recorded rows of `name`.
 
     While `recording()`, live rows are stored in data/ too; where `--only` names others, the recorded rows are taken.
     The `source` column says which of the two a row is.
     """
-    if not device.MACHINE.has_gpu or _left_as_it_is(name):
-        if recording() and not device.MACHINE.has_gpu:
+    if not device.MACHINE.has_gpu:
+        if recording():
             raise LabError(f"nothing to record for {name}: {device.MACHINE.reason}. It takes a real GPU")
-        table = records.read(name, device.MACHINE.slug if device.MACHINE.has_gpu else None)
-        print(table["source"].iloc[0])
-        return table
+        return _recorded(name)
+    if _left_as_it_is(name):
+        return _recorded(name, device.MACHINE.slug)
     before = records.clocks(device.gpu_state())
     table = pd.DataFrame(measure())
     if recording():

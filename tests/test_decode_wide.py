@@ -13,7 +13,7 @@ from test_decode_product import HOOKS, added, compiles, inputs, keep, reference
 
 from labkit import LabError, device, ptx
 from labkit.kernels import decode_wide, decode_wide_sums
-from labkit.kernels.decode_wide import make_wide, wide_grid, wide_launch, wide_plan, wide_room
+from labkit.kernels.decode_wide import make_wide, most_room, wide_grid, wide_launch, wide_plan, wide_room
 
 ENOUGH = 5e-3  # of sums of about 1
 
@@ -201,6 +201,7 @@ def test_parts_are_no_more_than_one_an_sm(sms):
                 kernel = make_wide(K, keep, **plan)
                 blocks = np.prod(wide_grid(kernel, rows, batch))
                 assert plan["split"] == 1 or blocks <= sms
+                assert all(np.less_equal(wide_room(kernel, rows, batch), most_room(sms)))
                 assert kernel.shared <= (226 if blocks <= sms else 113) << 10
 
 

@@ -1,5 +1,6 @@
 """labkit.decoder: chapter 08's bench. Its arrays, its reference against plain loops, and how ways are checked."""
 
+import contextlib
 import gc
 import math
 import sys
@@ -201,17 +202,27 @@ def test_bare_products_are_the_sums_alone(few_layers):
     assert whole["gate_up"] == pytest.approx(gate / (1 + np.exp(-gate)) * up)
 
 
-def test_a_graph_of_cublas_keeps_where_it_writes(few_layers, monkeypatch):
-    torch = types.SimpleNamespace(as_tensor=lambda x, device: x)
-    monkeypatch.setattr(experiment, "need", lambda name: torch)
-    monkeypatch.setattr(products, "captured", lambda torch, call: types.SimpleNamespace(replay=lambda: None))
-    way, left = products.cublas(few_layers, None, decoder.Room(OF, 1, 1, cuda.to_device))
-    assert left["gate_up"].shape == (1, 2 * OF.ffn)
-    both = weakref.ref(left["gate_up"])
-    del left
+def test_a_graph_of_pytorchs_keeps_what_its_call_reads():
+    class Tensor:
+        """What only the call holds."""
+
+    def call(tensor=Tensor()):  # noqa: B008
+        calls.append(tensor)
+
+    calls, nothing, replayed = [], contextlib.nullcontext, []
+    graph = types.SimpleNamespace(replay=lambda: replayed.append(1))
+    gpu = types.SimpleNamespace(
+        synchronize=nothing, Stream=nothing, stream=nothing, graph=nothing, CUDAGraph=lambda: graph
+    )
+    run = torch_ways.captured(types.SimpleNamespace(cuda=gpu, no_grad=nothing), call)
+    assert len(calls) == 3  # the third is captured
+    tensor = weakref.ref(calls[0])
+    calls.clear()
+    del call
     gc.collect()
-    assert both() is not None
-    way.run()
+    assert tensor() is not None
+    run()
+    assert replayed == [1]
 
 
 @pytest.mark.parametrize("name", products.MATRICES)

@@ -9,10 +9,10 @@ import numpy as np
 
 from labkit import checks, device
 from labkit.findings.decode_least import Decoder
+from labkit.kernels.decode_wide import most_room
 from labkit.traffic import Cost
 
 HD = 128  # numbers a head
-MOST_SUMS = 128 * 64  # of a block of decode_wide; where K is in parts, it has a block an SM at most
 
 # float16. Matrices: [outputs, inputs]; norm1, norm2: [1, d].
 # qkv: rows for all heads of q, then of k, then of v; gate_up: gates, then ups.
@@ -39,7 +39,7 @@ class Room:
     q, k, v, qkv, a, h, y, x1, out, gate, up, act: float16[batch, …], NaN until written
     scores: float32[batch · heads, context], partial: [batch · heads, parts · 128], stats: [batch · heads, parts · 2]
     counter: int32[batch · kv_heads], zeros; table: float32[context, 128]; position: int32[1], the last one at first
-    sums: float32, counts: int32 zeros, for products in parts: as much as wide_plan's parts need at most
+    sums: float32, counts: int32 zeros, for products in parts (decode_wide.most_room)
     """
 
     def __init__(self, of: Decoder, batch: int, context: int, array, parts: int | None = None):
@@ -57,9 +57,9 @@ class Room:
         self.partial = array(np.full((rows, self.parts * HD), np.nan, np.float32))
         self.stats = array(np.full((rows, 2 * self.parts), np.nan, np.float32))
         self.counter = array(np.zeros(batch * of.kv_heads, np.int32))
-        sms = device.MACHINE.sms or 1
-        self.sums = array(np.full(sms * MOST_SUMS, np.nan, np.float32))
-        self.counts = array(np.zeros(sms, np.int32))
+        sums, counts = most_room(device.MACHINE.sms or 1)
+        self.sums = array(np.full(sums, np.nan, np.float32))
+        self.counts = array(np.zeros(counts, np.int32))
         self.table = array(rope_table(context))
         self.position = array(np.array([context - 1], np.int32))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numba import cuda
 
@@ -10,7 +12,7 @@ from labkit.decoder.data import filled, on_host, random_x
 from labkit.decoder.exact import gated, on_torch, tensors_of
 from labkit.decoder.layer import Room
 from labkit.decoder.torch_ways import captured
-from labkit.decoder.ways import Way, timed_rows
+from labkit.decoder.ways import Way, available, timed_rows
 from labkit.findings.decode_least import Decoder
 from labkit.traffic import Cost
 
@@ -59,24 +61,21 @@ def cublas(layers, x, room: Room) -> tuple[Way, dict]:
             torch.mm(h, w.gate_up.T, out=both)
             torch.mm(act, w.down.T, out=out)
 
-    graph = captured(torch, call)
-
-    def run(holds=left):  # a graph knows addresses alone: without this line `both` is freed
-        graph.replay()
-
-    return Way(run, 4 * len(layers), False, "one graph; without additions and SiLU · up"), left
+    note = "one graph; without additions and SiLU · up"
+    return Way(captured(torch, call), 4 * len(layers), False, note), left
 
 
-def checked(make, layers, x, room: Room, w: dict) -> tuple[Way, float]:
+def checked(name: str, make, layers, x, room: Room, w: dict) -> tuple[Way, float]:
     """A way, run once on poisoned results, and the largest error of its four products."""
     way, left = make(layers, x, room)
     for y in left.values():
         y.copy_to_device(checks.poisoned(y.shape, np.float16))
     way.run()
     cuda.synchronize()
-    right = exact_products(w, x, room, bare=make is cublas)
-    found = {name: y.copy_to_host() for name, y in left.items()}
-    return way, max(checks.assert_close(y, right[name], reduction=32, where=name) for name, y in found.items())
+    right, errors = exact_products(w, x, room, bare=name == "cublas"), []
+    for product, y in left.items():
+        errors.append(checks.assert_close(y.copy_to_host(), right[product], reduction=32, where=f"{name}, {product}"))
+    return way, max(errors)
 
 
 def product_rows(makers, of: Decoder, layers, batches) -> list[dict]:
@@ -86,23 +85,14 @@ def product_rows(makers, of: Decoder, layers, batches) -> list[dict]:
             `cublas`, is added
     """
     makers = {name: _in_room(make) for name, make in makers.items()} | {"cublas": cublas}
-    w = {name: on_host(getattr(layers[-1], name)) for name in MATRICES}
-    rows = []
+    w, n, rows = {name: on_host(getattr(layers[-1], name)) for name in MATRICES}, len(layers), []
+    nbytes = n * sum(2 * matrix.size for matrix in w.values())
     for batch in batches:
-        rows += _rows(makers, layers, *prepared(of, batch), w)
+        x, room = prepared(of, batch)
+        found = available(makers, functools.partial(checked, layers=layers, x=x, room=room, w=w))
+        rows += timed_rows(found, Cost(nbytes, 0, batch * nbytes), batch=batch, layers=n)
     return rows
 
 
 def _in_room(make):
     return lambda layers, x, room: (make(layers, x, room), left_in(room))
-
-
-def _rows(makers, layers, x, room: Room, w: dict) -> list[dict]:
-    n, ways, errors = len(layers), {}, {}
-    for name, make in makers.items():
-        try:
-            ways[name], errors[name] = checked(make, layers, x, room, w)
-        except experiment.Unavailable as missing:
-            print(f"{name}: {missing}")
-    nbytes = n * sum(2 * matrix.size for matrix in w.values())
-    return timed_rows(ways, errors, Cost(nbytes, 0, room.batch * nbytes), batch=room.batch, layers=n)

@@ -18,7 +18,7 @@ CHUNK = 8  # layers that are compiled at once: all 32 take long
 
 
 def captured(torch, call):
-    """A graph of call(), captured after two calls on a stream of its own."""
+    """A function that replays call(), captured after two calls on a stream of its own."""
     torch.cuda.synchronize()
     side = torch.cuda.Stream()
     with torch.no_grad():
@@ -28,7 +28,11 @@ def captured(torch, call):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call()
-    return graph
+
+    def replay(holds=call):  # a graph knows addresses alone: what call() reads and writes must live
+        graph.replay()
+
+    return replay
 
 
 def way_of(torch, call, room: Room, kernels: int, note: str, graph: bool = False) -> Way:
@@ -40,7 +44,7 @@ def way_of(torch, call, room: Room, kernels: int, note: str, graph: bool = False
             target.copy_(call())
 
     if graph:
-        return Way(captured(torch, with_copy).replay, kernels, False, note)
+        return Way(captured(torch, with_copy), kernels, False, note)
     return Way(with_copy, kernels, True, note)
 
 
@@ -67,7 +71,7 @@ def fastest_attention(layers, x, room: Room) -> str:
     for name, attend in ATTENTION.items():
         step = torch_step(room.of, room.batch, attend)
         try:
-            graphs[name] = captured(torch, functools.partial(step, *inputs)).replay
+            graphs[name] = captured(torch, functools.partial(step, *inputs))
         except RuntimeError as e:  # not for these shapes, or not in this memory
             print(f"PyTorch's attention, {name}: {str(e).splitlines()[0]}")
     timed = timing.measure_all(graphs, warmup=2, rep=10)

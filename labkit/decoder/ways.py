@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import namedtuple
 
 import numpy as np
@@ -24,22 +25,25 @@ def run_chain(chain, stream=None) -> None:
         launch(stream)
 
 
-def checked_ways(makers, layers, x, room: Room, right) -> tuple[dict, dict]:
-    """Build each way, run it once on a poisoned result, compare; ways and errors by name."""
-    ways, errors = {}, {}
+def available(makers, check) -> dict:
+    """Name -> check(name, make); a maker that raises Unavailable is named and left out."""
+    found = {}
     for name, make in makers.items():
         try:
-            way = make(layers, x, room)
-            forget(layers, room)
-            room.out.copy_to_device(checks.poisoned(right.shape, np.float16))
-            way.run()
+            found[name] = check(name, make)
         except experiment.Unavailable as missing:
             print(f"{name}: {missing}")
-            continue
-        cuda.synchronize()
-        errors[name] = checks.assert_close(room.out.copy_to_host(), right, reduction=32, where=name)
-        ways[name] = way
-    return ways, errors
+    return found
+
+
+def checked(name: str, make, layers, x, room: Room, right) -> tuple[Way, float]:
+    """A way, run once on a poisoned result and without what is appended, and its error."""
+    way = make(layers, x, room)
+    forget(layers, room)
+    room.out.copy_to_device(checks.poisoned(right.shape, np.float16))
+    way.run()
+    cuda.synchronize()
+    return way, checks.assert_close(room.out.copy_to_host(), right, reduction=32, where=name)
 
 
 def measured(ways, **options) -> dict:
@@ -59,12 +63,13 @@ def floor_row(cost: Cost, **sizes) -> dict:
     return experiment.row("floor", least, cost, launches=0, **sizes)
 
 
-def timed_rows(ways, errors, cost: Cost, **sizes) -> list[dict]:
-    """A row for each way, and the floor's."""
+def timed_rows(found, cost: Cost, **sizes) -> list[dict]:
+    """A row for each way, and the floor's; found: name -> way and error."""
     rows = []
-    for name, timed in measured(ways, warmup=10, rep=60).items():
-        row = experiment.row(name, timed, cost, errors[name], launches=ways[name].kernels, **sizes)
-        row["flags"] = "; ".join(filter(None, [ways[name].note, row["flags"]]))
+    for name, timed in measured({name: way for name, (way, _) in found.items()}, warmup=10, rep=60).items():
+        way, error = found[name]
+        row = experiment.row(name, timed, cost, error, launches=way.kernels, **sizes)
+        row["flags"] = "; ".join(filter(None, [way.note, row["flags"]]))
         rows.append(row)
     return [*rows, floor_row(cost, **sizes)]
 
@@ -74,7 +79,7 @@ def step_rows(makers, layers, x, room: Room) -> list[dict]:
 
     makers  name -> function of (layers, x, room) that returns a Way; one that raises Unavailable is named and left out
     """
-    n = len(layers)
-    ways, errors = checked_ways(makers, layers, x, room, exact_token(layers, x, room))
+    n, right = len(layers), exact_token(layers, x, room)
+    found = available(makers, functools.partial(checked, layers=layers, x=x, room=room, right=right))
     cost = sum([room.of.least(room.batch, room.context)] * n)
-    return timed_rows(ways, errors, cost, batch=room.batch, context=room.context, layers=n)
+    return timed_rows(found, cost, batch=room.batch, context=room.context, layers=n)

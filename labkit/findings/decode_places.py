@@ -19,7 +19,7 @@ from labkit.tables import numbered, of_one_source, text
 
 __all__ = ["LEVEL", "decode_map", "decode_score", "decode_where", "takeaways_08"]
 
-LEVEL = 0.03  # of one run and another PyTorch's best have differed by 2.6 %: what is nearer may turn round
+LEVEL = 0.03  # PyTorch's best took up to 2.6 % more in one record (5401c05) than in another (8d7b524) of the same day
 
 
 def decode_where(rows: pd.DataFrame) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from labkit import ptx
 from labkit.errors import LabError
 from labkit.kernels.decode_wide_sums import CONSUMERS, PAIRS, PITCH, held, lay_down, make_finish, make_parts, place
 
-__all__ = ["make_wide", "wide_grid", "wide_launch", "wide_plan", "wide_room"]
+__all__ = ["make_wide", "most_room", "wide_grid", "wide_launch", "wide_plan", "wide_room"]
 
 THREADS = CONSUMERS + 32  # and the producer's warp
 BK = 64  # columns of a slice: one swizzled row of 128 bytes
@@ -60,6 +60,11 @@ def wide_room(kernel, rows: int, batch: int) -> tuple[int, int]:
     if split == 1:
         return 4, 1
     return tiles * columns * split * 2 * PAIRS * kernel.tiles_n, tiles * columns
+
+
+def most_room(sms: int) -> tuple[int, int]:
+    """What wide_room asks for at most, for plans of wide_plan: with parts a GPU has one block an SM at most."""
+    return sms * 2 * PAIRS * max(MULTIPLY), sms
 
 
 def wide_launch(start, kernel, w, x, residual, out, workspace, counter):
